@@ -1,0 +1,55 @@
+// Counter-based random numbers: a pure function of what is drawn, never of who draws it.
+//
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace lockstep {
+
+/// What a random number is for: one independent stream each. Values are part of the file formats:
+/// never renumber them.
+enum class RandomPurpose : std::uint32_t {
+  kInitialisation = 1,
+  kSampleOrder = 2,
+  kDropout = 3,
+  kSynthetic = 4,
+  kSampling = 5,
+  kTest = 6,
+};
+
+/// The 128 random bits at one counter under one key.
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key);
+
+/// A stream of random numbers that can be entered anywhere.
+class RandomStream {
+ public:
+  /// `site` names the layer, parameter or epoch, so that streams of one purpose do not overlap.
+  RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t site);
+
+  /// 32 uniform random bits for element `index`.
+  [[nodiscard]] std::uint32_t bits(std::uint64_t index) const;
+
+  /// Uniform in [0, 1) with 24 bits.
+  [[nodiscard]] float uniform(std::uint64_t index) const;
+
+  /// Standard normal (Box-Muller in f64, rounded once).
+  [[nodiscard]] float normal(std::uint64_t index) const;
+
+ private:
+  std::array<std::uint32_t, 2> key_{};
+  std::uint32_t high_ = 0;
+};
+
+/// A 64-bit hash of a name, for use as a site. FNV-1a: stable across builds and machines.
+constexpr std::uint64_t site_of(const char* name) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (; *name != '\0'; ++name) {
+    hash = (hash ^ static_cast<std::uint8_t>(*name)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+}  // namespace lockstep

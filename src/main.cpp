@@ -1,0 +1,4 @@
+// Entry point of lockstep; everything happens in cli/.
+int main() {
+  return 0;
+}

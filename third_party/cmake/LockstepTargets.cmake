@@ -1,0 +1,56 @@
+# How this project's libraries, programs and tests are declared.
+
+# Flags of every target. Contraction is off: a fused multiply-add stands only where the source says so,
+# because the bits of a result may not depend on what the compiler chose to fuse.
+add_library(lockstep_flags INTERFACE)
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+                                                -Wold-style-cast -ffp-contract=off)
+if(LOCKSTEP_WERROR)
+  target_compile_options(lockstep_flags INTERFACE -Werror)
+endif()
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_flags INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=address,undefined)
+endif()
+target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+
+# lockstep_library(FOLDER DEPENDS ...): one static library a folder of src/, from all its sources.
+function(lockstep_library folder)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+  if(sources)
+    add_library(lockstep_${folder} STATIC ${sources})
+    target_link_libraries(lockstep_${folder} PUBLIC lockstep_flags ${arg_DEPENDS})
+  else()
+    add_library(lockstep_${folder} INTERFACE)
+    target_link_libraries(lockstep_${folder} INTERFACE lockstep_flags ${arg_DEPENDS})
+  endif()
+endfunction()
+
+# lockstep_unit_tests(FOLDER): tests/unit/FOLDER/*_test.cpp as one program; every case is a ctest test.
+function(lockstep_unit_tests folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${folder}/*_test.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(unit_${folder} ${sources})
+  target_link_libraries(unit_${folder} PRIVATE lockstep_test_main lockstep_${folder})
+  catch_discover_tests(unit_${folder} TEST_PREFIX "${folder}: " PROPERTIES LABELS unit TIMEOUT 60)
+endfunction()
+
+# lockstep_rank_test(NAME SOURCES ... RANKS ... DEPENDS ...): one program, one ctest test a rank count.
+function(lockstep_rank_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;RANKS;DEPENDS")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE lockstep_rank_test_main ${arg_DEPENDS})
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}.np${ranks}
+             COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} --bind-to none
+                     $<TARGET_FILE:${name}>)
+    set_tests_properties(
+      ${name}.np${ranks}
+      PROPERTIES PROCESSORS ${ranks} TIMEOUT 60 LABELS "mpi" ENVIRONMENT "${LOCKSTEP_MPI_ENVIRONMENT}")
+  endforeach()
+endfunction()
+set(LOCKSTEP_MPI_ENVIRONMENT
+    "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1")
