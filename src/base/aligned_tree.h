@@ -17,8 +17,8 @@ struct TreeNode {
   int level = 0;
   long index = 0;
 
-  [[nodiscard]] constexpr long begin() const { return index << level; }
-  [[nodiscard]] constexpr long end(long leaves) const {
+  [[nodiscard]] constexpr long first_leaf() const { return index << level; }
+  [[nodiscard]] constexpr long end_leaf(long leaves) const {
     const long full = (index + 1) << level;
     return full < leaves ? full : leaves;
   }
@@ -29,7 +29,8 @@ struct TreeNode {
 
 /// The root over `leaves` leaves.
 constexpr TreeNode tree_root(long leaves) {
-  return {std::bit_width(static_cast<unsigned long>(leaves > 0 ? leaves - 1 : 0)), 0};
+  return {static_cast<int>(std::bit_width(static_cast<unsigned long>(leaves > 0 ? leaves - 1 : 0))),
+          0};
 }
 
 /// The fewest nodes that together cover exactly the leaves [begin, end), in order. A node at the
@@ -40,13 +41,13 @@ inline std::vector<TreeNode> covering_nodes(long begin, long end, long leaves) {
     TreeNode node{0, begin};
     for (int level = 1; level <= tree_root(leaves).level; ++level) {
       const TreeNode parent{level, begin >> level};
-      if (parent.begin() != begin || parent.end(leaves) > end) {
+      if (parent.first_leaf() != begin || parent.end_leaf(leaves) > end) {
         break;
       }
       node = parent;
     }
     nodes.push_back(node);
-    begin = node.end(leaves);
+    begin = node.end_leaf(leaves);
   }
   return nodes;
 }

@@ -11,7 +11,7 @@ float sum_node(const std::vector<float>& leaves, TreeNode node) {
     return leaves[static_cast<std::size_t>(node.index)];
   }
   const float left = sum_node(leaves, node.left());
-  return node.right().begin() < count ? left + sum_node(leaves, node.right()) : left;
+  return node.right().first_leaf() < count ? left + sum_node(leaves, node.right()) : left;
 }
 
 }  // namespace
@@ -27,10 +27,10 @@ TEST_CASE("the recursive and the level-by-level aligned tree give the same bits"
 }
 
 TEST_CASE("covering nodes are maximal and complete") {
-  CHECK(covering_nodes(0, 4, 4) == std::vector<TreeNode>{{2, 0}});
-  CHECK(covering_nodes(1, 4, 4) == std::vector<TreeNode>{{0, 1}, {1, 1}});
-  CHECK(covering_nodes(4, 5, 5) == std::vector<TreeNode>{{2, 1}});
-  CHECK(covering_nodes(0, 3, 6) == std::vector<TreeNode>{{1, 0}, {0, 2}});
+  CHECK((covering_nodes(0, 4, 4) == std::vector<TreeNode>{{2, 0}}));
+  CHECK((covering_nodes(1, 4, 4) == std::vector<TreeNode>{{0, 1}, {1, 1}}));
+  CHECK((covering_nodes(4, 5, 5) == std::vector<TreeNode>{{2, 1}}));
+  CHECK((covering_nodes(0, 3, 6) == std::vector<TreeNode>{{1, 0}, {0, 2}}));
 }
 
 TEST_CASE("a subtree owned by one rank gives the bits of the whole tree") {
