@@ -1,0 +1,34 @@
+// A reference to something callable: no allocation, valid while the callable lives.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace lockstep {
+
+template <typename Signature>
+class FunctionRef;
+
+template <typename Result, typename... Args>
+class FunctionRef<Result(Args...)> {
+ public:
+  template <typename Callable>
+  requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef> &&
+           std::is_invocable_r_v<Result, Callable&, Args...>)
+      FunctionRef(
+          Callable&& callable)  // NOLINT(google-explicit-constructor): lambdas are passed as is
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
+        call_([](void* object, Args... args) -> Result {
+          return (*static_cast<std::remove_reference_t<Callable>*>(object))(
+              std::forward<Args>(args)...);
+        }) {}
+
+  Result operator()(Args... args) const { return call_(object_, std::forward<Args>(args)...); }
+
+ private:
+  void* object_;
+  Result (*call_)(void*, Args...);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// Causal attention with grouped-query heads, and the rotary position embedding before it.
+#pragma once
+
+#include "device/dry/dry_queue.h"
+#include "device/queue.h"
+#include "tensor/matrix.h"
+
+namespace lockstep {
+
+/// Rotates each pair (i, i + head_dim/2) of every head of x in place by the angle of its position
+/// (Su et al., "RoFormer", 2021; Hugging Face's half-split order). x is [tokens x heads*head_dim];
+/// rows are sequences of `seq_length`, positions 0.. in each. cos and sin are [seq_length x
+/// head_dim/2]. `inverse` rotates back: the backward pass.
+struct Rotary {
+  static constexpr const char* kName = "rotary";
+
+  Matrix x;
+  long head_dim = 0;
+  long seq_length = 0;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  bool inverse = false;
+
+  [[nodiscard]] Cost cost() const;
+  [[nodiscard]] std::size_t workspace_bytes() const { return 0; }
+};
+
+void launch(Queue& queue, const Rotary& op);
+
+/// Sizes of one attention: rows of q, k, v are `batch` sequences of `seq_length` tokens; q has
+/// `heads` heads of `head_dim` columns, k and v have `kv_heads`; head h reads kv head
+/// h / (heads / kv_heads).
+struct AttentionShape {
+  long batch = 0;
+  long seq_length = 0;
+  long heads = 0;
+  long kv_heads = 0;
+  long head_dim = 0;
+};
+
+/// out = softmax(q k^T / sqrt(head_dim), causal) v, in blocks with an online softmax: the score
+/// matrix is never whole (Dao et al., "FlashAttention", 2022). log_sum_exp, f32
+/// [batch x heads x seq_length], is kept for the backward pass (may be null for inference).
+/// Accumulation in f32; the probabilities are used in f32. Bits of a head depend on
+/// (seq_length, head_dim, dtype) alone.
+struct AttentionForward {
+  static constexpr const char* kName = "attention_forward";
+
+  AttentionShape shape;
+  Matrix q;
+  Matrix k;
+  Matrix v;
+  Matrix out;
+  float* log_sum_exp = nullptr;
+
+  [[nodiscard]] Cost cost() const;
+  [[nodiscard]] std::size_t workspace_bytes() const;
+};
+
+void launch(Queue& queue, const AttentionForward& op);
+
+/// Gradients of AttentionForward, deterministic: every sum has a fixed order; heads that share a
+/// kv head are summed in head order in f32. dq, dk, dv are overwritten.
+struct AttentionBackward {
+  static constexpr const char* kName = "attention_backward";
+
+  AttentionShape shape;
+  Matrix q;
+  Matrix k;
+  Matrix v;
+  Matrix out;
+  const float* log_sum_exp = nullptr;
+  Matrix dout;
+  Matrix dq;
+  Matrix dk;
+  Matrix dv;
+
+  [[nodiscard]] Cost cost() const;
+  [[nodiscard]] std::size_t workspace_bytes() const;
+};
+
+void launch(Queue& queue, const AttentionBackward& op);
+
+}  // namespace lockstep
