@@ -7,7 +7,7 @@
 
 #include <bit>
 #include <cstddef>
-#include <utility>
+#include <span>
 #include <vector>
 
 namespace lockstep {
@@ -52,25 +52,27 @@ inline std::vector<TreeNode> covering_nodes(long begin, long end, long leaves) {
   return nodes;
 }
 
-/// Sums values[0..count) in tree order. `T` needs operator+. Zero leaves give T{}.
+/// Sums `values` in tree order, in place (their contents are lost). T{} if there are none.
 template <typename T>
-T tree_sum(std::vector<T> values) {
+T tree_sum_in_place(std::span<T> values) {
   if (values.empty()) {
     return T{};
   }
-  while (values.size() > 1) {
-    const std::size_t pairs = values.size() / 2;
-    for (std::size_t i = 0; i < pairs; ++i) {
+  for (std::size_t count = values.size(); count > 1; count = (count + 1) / 2) {
+    for (std::size_t i = 0; i < count / 2; ++i) {
       values[i] = values[2 * i] + values[2 * i + 1];
     }
-    if (values.size() % 2 == 1) {
-      values[pairs] = values.back();
-      values.resize(pairs + 1);
-    } else {
-      values.resize(pairs);
+    if (count % 2 == 1) {
+      values[count / 2] = values[count - 1];
     }
   }
   return values.front();
+}
+
+/// As above, of a copy.
+template <typename T>
+T tree_sum(std::vector<T> values) {
+  return tree_sum_in_place(std::span<T>(values));
 }
 
 }  // namespace lockstep

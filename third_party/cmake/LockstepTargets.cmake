@@ -4,7 +4,8 @@
 # because the bits of a result may not depend on what the compiler chose to fuse.
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-                                                -Wold-style-cast -ffp-contract=off)
+                                                -Wold-style-cast -Wno-missing-field-initializers
+                                                -ffp-contract=off)
 if(LOCKSTEP_WERROR)
   target_compile_options(lockstep_flags INTERFACE -Werror)
 endif()

@@ -1,0 +1,182 @@
+#include "checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "checkpoint/run_state_json.h"
+#include "formats/atomic_file.h"
+#include "formats/safetensors.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct WrittenFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint64_t hash = 0;
+};
+
+WrittenFile write_text(const fs::path& folder, const std::string& name, const std::string& text) {
+  AtomicFile file((folder / name).string());
+  file.append(text.data(), text.size());
+  file.commit();
+  return {name, text.size(), hash_of(text.data(), text.size())};
+}
+
+// Removes what a crash while writing may have left.
+void remove_unfinished(const fs::path& checkpoints) {
+  for (const auto& entry : fs::directory_iterator(checkpoints)) {
+    if (entry.path().filename().string().starts_with(".writing-")) {
+      fs::remove_all(entry.path());
+    }
+  }
+}
+
+void point_latest_to(const fs::path& checkpoints, const std::string& name) {
+  const fs::path link = checkpoints / ".latest-new";
+  fs::remove(link);
+  fs::create_directory_symlink(name, link);
+  fs::rename(link, checkpoints / "latest");
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::string run_directory,
+                                   const CheckpointConfig& config,
+                                   const ModelState& state,
+                                   Queue& queue)
+    : directory_(std::move(run_directory) + "/checkpoints"), config_(config), model_(&state) {
+  // A file-size limit then fails the write, which is reported, and does not kill the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  fs::create_directories(directory_);
+  remove_unfinished(directory_);
+  buffers_.push_back({"", state.master()});
+  for (const Optimizer::State& buffer : state.optimizer().states()) {
+    buffers_.push_back({buffer.name, buffer.data});
+  }
+  staging_ = queue.allocate(
+      staging_bytes(config, state.master_bytes(), state.optimizer().states().size()));
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+std::size_t CheckpointWriter::staging_bytes(const CheckpointConfig& config,
+                                            std::size_t flat_bytes,
+                                            std::size_t num_states) {
+  return config.async_write ? flat_bytes * (1 + num_states) : 0;
+}
+
+void CheckpointWriter::wait() {
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+  if (failure_) {
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+}
+
+void CheckpointWriter::save(const RunState& state) {
+  wait();
+  if (!config_.async_write) {
+    write(state);
+    return;
+  }
+  const auto elements = static_cast<long>(model_->master_bytes() / sizeof(float));
+  std::vector<const float*> sources{model_->master()};
+  for (const Optimizer::State& buffer : model_->optimizer().states()) {
+    sources.push_back(buffer.data);
+  }
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    float* copy = staging_.as<float>() + static_cast<long>(i) * elements;
+    std::memcpy(copy, sources[i], model_->master_bytes());
+    buffers_[i].data = copy;
+  }
+  thread_ = std::thread([this, state] {
+    try {
+      write(state);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  });
+}
+
+void CheckpointWriter::write(const RunState& state) {
+  const std::string name = fmt::format("step-{:08d}", state.step);
+  const fs::path folder = fs::path(directory_) / (".writing-" + name);
+  try {
+    fs::remove_all(folder);
+    fs::create_directory(folder);
+    std::vector<WrittenFile> files;
+    std::vector<float> canonical;
+    const auto& parameters = model_->table().parameters();
+    for (const bool weights : {true, false}) {
+      const std::string file = weights ? "model-00000.safetensors" : "optimizer-00000.safetensors";
+      std::vector<TensorDeclaration> declarations;
+      for (std::size_t i = weights ? 0 : 1; i < (weights ? 1 : buffers_.size()); ++i) {
+        for (const Parameter& parameter : parameters) {
+          const std::string prefix = weights ? "" : buffers_[i].name + ".";
+          declarations.push_back({prefix + parameter.name, DType::kF32, parameter.shape});
+        }
+      }
+      SafetensorsWriter writer((folder / file).string(), declarations);
+      for (std::size_t i = weights ? 0 : 1; i < (weights ? 1 : buffers_.size()); ++i) {
+        for (const Parameter& parameter : parameters) {
+          canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
+          copy_to_canonical(parameter, buffers_[i].data, canonical.data());
+          writer.write(std::as_bytes(std::span<const float>(canonical)));
+        }
+      }
+      const std::uint64_t hash = writer.close();
+      files.push_back({file, fs::file_size(folder / file), hash});
+    }
+    files.push_back(write_text(folder, "state.json", to_json_text(state)));
+    nlohmann::json complete;
+    for (const WrittenFile& file : files) {
+      complete["files"][file.name] = {{"bytes", file.bytes}, {"xxh3", to_hex(file.hash)}};
+    }
+    write_text(folder, "COMPLETE", complete.dump(2) + "\n");
+    fsync_directory(folder.string());
+    const fs::path final_folder = fs::path(directory_) / name;
+    fs::remove_all(final_folder);  // a damaged one of the same step, passed over at the start
+    fs::rename(folder, final_folder);
+    point_latest_to(directory_, name);
+    fsync_directory(directory_);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+    throw;
+  }
+  remove_old();
+}
+
+void CheckpointWriter::remove_old() const {
+  std::vector<fs::path> complete;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    if (entry.is_directory() && !entry.is_symlink() &&
+        entry.path().filename().string().starts_with("step-") &&
+        fs::exists(entry.path() / "COMPLETE")) {
+      complete.push_back(entry.path());
+    }
+  }
+  std::sort(complete.rbegin(), complete.rend());
+  const auto keep = static_cast<std::size_t>(std::max(1L, config_.keep));
+  for (std::size_t i = keep; i < complete.size(); ++i) {
+    fs::remove_all(complete[i]);
+  }
+}
+
+}  // namespace lockstep

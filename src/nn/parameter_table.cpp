@@ -1,0 +1,91 @@
+#include "nn/parameter_table.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/integers.h"
+#include "kernels/reduce.h"
+
+namespace lockstep {
+namespace {
+
+// Runs of a dimension of `parts`: canonical index, block, index within the block, length.
+void for_each_piece(const std::vector<SplitPart>& parts,
+                    int num_blocks,
+                    FunctionRef<void(long canonical, int block, long stored, long count)> piece) {
+  long part_begin = 0;
+  long stored_begin = 0;
+  for (const SplitPart& part : parts) {
+    for (int block = 0; block < num_blocks; ++block) {
+      const long begin = block * part.block_size;
+      const long end = std::min(begin + part.block_size, part.size);
+      if (begin < end) {
+        piece(part_begin + begin, block, stored_begin, end - begin);
+      }
+    }
+    part_begin += part.size;
+    stored_begin += part.block_size;
+  }
+}
+
+}  // namespace
+
+void Parameter::for_each_run(FunctionRef<void(long, long, long)> run) const {
+  if (split_dimension < 0) {
+    run(0, 0, num_elements());
+    return;
+  }
+  const bool by_rows = shape.size() == 2 && split_dimension == 0;
+  for_each_piece(parts, num_blocks, [&](long canonical, int block, long stored, long count) {
+    const long base = block * block_stride;
+    if (by_rows) {
+      run(canonical * cols(), base + stored * block_cols, count * cols());
+      return;
+    }
+    for (long row = 0; row < rows(); ++row) {
+      run(row * cols() + canonical, base + row * block_cols + stored, count);
+    }
+  });
+}
+
+int ParameterTable::add(ParameterSpec spec) {
+  LOCKSTEP_CHECK(spec.shape.size() == 1 || spec.shape.size() == 2);
+  for (const Parameter& other : parameters_) {
+    LOCKSTEP_CHECK(other.name != spec.name);
+  }
+  Parameter parameter{std::move(spec)};
+  parameter.block_rows = parameter.rows();
+  parameter.block_cols = parameter.cols();
+  if (parameter.split_dimension >= 0) {
+    parameter.num_blocks = num_blocks_;
+    long size = 0;
+    long block_size = 0;
+    for (const SplitPart& part : parameter.parts) {
+      size += part.size;
+      block_size += part.block_size;
+    }
+    const bool by_rows = parameter.shape.size() == 2 && parameter.split_dimension == 0;
+    LOCKSTEP_CHECK(size == (by_rows ? parameter.rows() : parameter.cols()));
+    (by_rows ? parameter.block_rows : parameter.block_cols) = block_size;
+  }
+  parameter.block_stride = round_up(parameter.block_rows * parameter.block_cols, kChunkElements);
+  parameter.offset = flat_size_;
+  flat_size_ += parameter.stored_elements();
+  if (parameter.tied_input) {
+    LOCKSTEP_CHECK(tied_index_ < 0);
+    tied_index_ = static_cast<int>(parameters_.size());
+    tied_size_ = parameter.stored_elements();
+  }
+  parameters_.push_back(std::move(parameter));
+  return static_cast<int>(parameters_.size()) - 1;
+}
+
+long ParameterTable::num_elements() const {
+  long sum = 0;
+  for (const Parameter& parameter : parameters_) {
+    sum += parameter.num_elements();
+  }
+  return sum;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// What a forward or backward pass of one micro-batch works with.
+#pragma once
+
+#include <cstdint>
+
+#include "base/function_ref.h"
+#include "device/queue.h"
+#include "nn/weights.h"
+#include "tensor/activation_stack.h"
+
+namespace lockstep {
+
+/// One micro-batch in host memory. Tokens: inputs are token ids [batch x seq_length]. Images:
+/// features are f32 [batch x features]. A negative target is not trained.
+struct ModelInput {
+  long batch = 0;
+  const std::int32_t* tokens = nullptr;
+  const float* features = nullptr;
+  const std::int32_t* targets = nullptr;
+};
+
+/// Everything a layer needs beside its inputs.
+struct Pass {
+  Queue& queue;
+  ActivationStack& stack;
+  Weights weights;
+  Gradients gradients;
+  /// False at the first micro-batch of a virtual rank: gradients are written, not added to.
+  bool accumulate = false;
+  /// Called in a backward pass when every gradient from element `first` of the flat gradient
+  /// buffer on is complete; a good moment to let communication progress, too.
+  FunctionRef<void(long first)> gradients_ready;
+};
+
+/// What a micro-batch adds to the loss.
+struct LossPart {
+  double sum = 0;    ///< of the losses of its trained targets, not scaled
+  long correct = 0;  ///< classification: images whose largest logit is the label
+};
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+// GPT-2- and Llama-type language models.
+#pragma once
+
+#include <memory>
+
+#include "nn/model.h"
+
+namespace lockstep {
+
+/// architecture gpt2 | llama. Parameters, in flat order: the embedding unless it is tied, the
+/// positions (gpt2), the blocks, the final norm, the head (or the tied embedding, which is thus
+/// reduced first in a backward pass).
+std::unique_ptr<Model> make_transformer(const ModelConfig& config, DType dtype, int virtual_tensor);
+
+}  // namespace lockstep

@@ -1,0 +1,325 @@
+#include "nn/transformer_block.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/integers.h"
+#include "kernels/activation.h"
+#include "kernels/reduce.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kInitialDeviation = 0.02;  // GPT-2's, and nanoGPT's for both families
+
+}  // namespace
+
+long TransformerShape::kv_heads_per_block() const {
+  return ceil_div(kv_heads, static_cast<long>(num_blocks));
+}
+long TransformerShape::heads_per_block() const {
+  return kv_heads_per_block() * (heads / kv_heads);
+}
+long TransformerShape::ffn_per_block() const {
+  return ceil_div(ffn, static_cast<long>(num_blocks));
+}
+long TransformerShape::qkv_per_block() const {
+  return (heads_per_block() + 2 * kv_heads_per_block()) * head_dim;
+}
+
+Matrix gain_of(const Pass& pass, int parameter) {
+  return parameter < 0 ? Matrix{} : pass.weights.whole(parameter);
+}
+
+TransformerBlock::NormParameters TransformerBlock::add_norm(ParameterTable& table,
+                                                            const std::string& name) const {
+  NormParameters norm;
+  norm.gain = table.add({.name = name + ".weight",
+                         .shape = {shape_.hidden},
+                         .initialisation = Initialisation::kOne,
+                         .parts = {}});
+  if (shape_.norm == NormKind::kLayer) {
+    norm.bias = table.add({.name = name + ".bias", .shape = {shape_.hidden}, .parts = {}});
+  }
+  return norm;
+}
+
+LinearParameters TransformerBlock::add_linear(ParameterTable& table,
+                                              const std::string& name,
+                                              long out,
+                                              long in,
+                                              int split_dimension,
+                                              std::vector<SplitPart> parts,
+                                              double stddev) const {
+  LinearParameters linear;
+  linear.weight = table.add({.name = name + ".weight",
+                             .shape = {out, in},
+                             .initialisation = Initialisation::kNormal,
+                             .scale = stddev,
+                             .split_dimension = split_dimension,
+                             .parts = parts});
+  if (shape_.biases) {
+    const bool split = split_dimension == 0;
+    linear.bias = table.add({.name = name + ".bias",
+                             .shape = {out},
+                             .split_dimension = split ? 0 : -1,
+                             .parts = split ? std::move(parts) : std::vector<SplitPart>{}});
+  }
+  return linear;
+}
+
+TransformerBlock::TransformerBlock(const TransformerShape& shape, int index, ParameterTable& table)
+    : shape_(shape) {
+  const std::string prefix = "layers." + std::to_string(index) + ".";
+  const long query = shape.heads * shape.head_dim;
+  const long key = shape.kv_heads * shape.head_dim;
+  const long query_block = shape.heads_per_block() * shape.head_dim;
+  const long key_block = shape.kv_heads_per_block() * shape.head_dim;
+  const SplitPart ffn{shape.ffn, shape.ffn_per_block()};
+  // Residual projections start smaller, by the number of additions to the residual (GPT-2).
+  const double residual = kInitialDeviation / std::sqrt(2.0 * shape.num_layers);
+
+  norm1_ = add_norm(table, prefix + "norm_1");
+  qkv_ = add_linear(table,
+                    prefix + "attention.qkv",
+                    query + 2 * key,
+                    shape.hidden,
+                    0,
+                    {{query, query_block}, {key, key_block}, {key, key_block}},
+                    kInitialDeviation);
+  projection_ = add_linear(table,
+                           prefix + "attention.projection",
+                           shape.hidden,
+                           query,
+                           1,
+                           {{query, query_block}},
+                           residual);
+  norm2_ = add_norm(table, prefix + "norm_2");
+  up_ = add_linear(table,
+                   prefix + (shape.gated ? "ffn.gate_up" : "ffn.up"),
+                   shape.gated ? 2 * shape.ffn : shape.ffn,
+                   shape.hidden,
+                   0,
+                   shape.gated ? std::vector<SplitPart>{ffn, ffn} : std::vector<SplitPart>{ffn},
+                   kInitialDeviation);
+  down_ = add_linear(table, prefix + "ffn.down", shape.hidden, shape.ffn, 1, {ffn}, residual);
+}
+
+long TransformerBlock::first_gradient(const ParameterTable& table) const {
+  return table.tied_size() + table[norm1_.gain].offset;
+}
+
+void TransformerBlock::attention_forward(Pass& pass, RotaryTable rotary, const Saved& saved) const {
+  const long rows = saved.qkv.rows;
+  const long query = shape_.heads_per_block() * shape_.head_dim;
+  const long key = shape_.kv_heads_per_block() * shape_.head_dim;
+  const AttentionShape shape{rows / shape_.seq_length,
+                             shape_.seq_length,
+                             shape_.heads_per_block(),
+                             shape_.kv_heads_per_block(),
+                             shape_.head_dim};
+  for (int block = 0; block < shape_.num_blocks; ++block) {
+    const Matrix qkv = saved.qkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
+    if (qkv_.bias >= 0) {
+      launch(pass.queue, BiasActivation{.x = qkv, .bias = bias_of(pass, qkv_, block)});
+    }
+    if (shape_.rotary) {
+      launch(pass.queue,
+             Rotary{.x = qkv.columns(0, query + key),
+                    .head_dim = shape_.head_dim,
+                    .seq_length = shape_.seq_length,
+                    .cos = rotary.cos,
+                    .sin = rotary.sin});
+    }
+    launch(pass.queue,
+           AttentionForward{
+               .shape = shape,
+               .q = qkv.columns(0, query),
+               .k = qkv.columns(query, key),
+               .v = qkv.columns(query + key, key),
+               .out = saved.attention.columns(block * query, query),
+               .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows});
+  }
+}
+
+void TransformerBlock::attention_backward(
+    Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const {
+  const long rows = saved.qkv.rows;
+  const long query = shape_.heads_per_block() * shape_.head_dim;
+  const long key = shape_.kv_heads_per_block() * shape_.head_dim;
+  const AttentionShape shape{rows / shape_.seq_length,
+                             shape_.seq_length,
+                             shape_.heads_per_block(),
+                             shape_.kv_heads_per_block(),
+                             shape_.head_dim};
+  for (int block = 0; block < shape_.num_blocks; ++block) {
+    const Matrix qkv = saved.qkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
+    const Matrix d = dqkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
+    launch(pass.queue,
+           AttentionBackward{
+               .shape = shape,
+               .q = qkv.columns(0, query),
+               .k = qkv.columns(query, key),
+               .v = qkv.columns(query + key, key),
+               .out = saved.attention.columns(block * query, query),
+               .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows,
+               .dout = dattention.columns(block * query, query),
+               .dq = d.columns(0, query),
+               .dk = d.columns(query, key),
+               .dv = d.columns(query + key, key)});
+    if (shape_.rotary) {
+      launch(pass.queue,
+             Rotary{.x = d.columns(0, query + key),
+                    .head_dim = shape_.head_dim,
+                    .seq_length = shape_.seq_length,
+                    .cos = rotary.cos,
+                    .sin = rotary.sin,
+                    .inverse = true});
+    }
+  }
+}
+
+void TransformerBlock::feed_forward(Pass& pass, const Saved& saved) const {
+  const long ffn = shape_.ffn_per_block();
+  for (int block = 0; block < shape_.num_blocks; ++block) {
+    const Matrix act = saved.act.columns(block * ffn, ffn);
+    if (!shape_.gated) {
+      launch(pass.queue,
+             BiasActivation{.activation = Activation::kGelu,
+                            .x = saved.up.columns(block * ffn, ffn),
+                            .bias = bias_of(pass, up_, block),
+                            .y = act});
+      continue;
+    }
+    const Matrix up = saved.up.columns(2 * block * ffn, 2 * ffn);
+    if (up_.bias >= 0) {
+      launch(pass.queue, BiasActivation{.x = up, .bias = bias_of(pass, up_, block)});
+    }
+    launch(pass.queue, Swiglu{.gate = up.columns(0, ffn), .up = up.columns(ffn, ffn), .y = act});
+  }
+}
+
+void TransformerBlock::feed_forward_backward(Pass& pass,
+                                             const Saved& saved,
+                                             Matrix dact,
+                                             Matrix dup) const {
+  if (!shape_.gated) {
+    launch(
+        pass.queue,
+        ActivationBackward{.activation = Activation::kGelu, .x = saved.up, .dy = dact, .dx = dup});
+    return;
+  }
+  const long ffn = shape_.ffn_per_block();
+  for (int block = 0; block < shape_.num_blocks; ++block) {
+    const Matrix up = saved.up.columns(2 * block * ffn, 2 * ffn);
+    const Matrix d = dup.columns(2 * block * ffn, 2 * ffn);
+    launch(pass.queue,
+           SwigluBackward{.gate = up.columns(0, ffn),
+                          .up = up.columns(ffn, ffn),
+                          .dy = dact.columns(block * ffn, ffn),
+                          .dgate = d.columns(0, ffn),
+                          .dup = d.columns(ffn, ffn)});
+  }
+}
+
+void TransformerBlock::forward(
+    Pass& pass, RotaryTable rotary, Matrix x, Matrix out, Saved& saved) const {
+  const long rows = x.rows;
+  const int blocks = shape_.num_blocks;
+  ActivationStack& stack = pass.stack;
+  saved.norm1 = stack.push(x.dtype, rows, shape_.hidden);
+  saved.qkv = stack.push(x.dtype, rows, blocks * shape_.qkv_per_block());
+  saved.attention = stack.push(x.dtype, rows, blocks * shape_.heads_per_block() * shape_.head_dim);
+  saved.x1 = stack.push(x.dtype, rows, shape_.hidden);
+  saved.norm2 = stack.push(x.dtype, rows, shape_.hidden);
+  saved.up = stack.push(x.dtype, rows, (shape_.gated ? 2 : 1) * blocks * shape_.ffn_per_block());
+  saved.act = stack.push(x.dtype, rows, blocks * shape_.ffn_per_block());
+  const bool layer_norm = shape_.norm == NormKind::kLayer;
+  saved.mean1 = layer_norm ? stack.push_array<float>(rows) : nullptr;
+  saved.rstd1 = stack.push_array<float>(rows);
+  saved.mean2 = layer_norm ? stack.push_array<float>(rows) : nullptr;
+  saved.rstd2 = stack.push_array<float>(rows);
+  saved.log_sum_exp = stack.push_array<float>(blocks * shape_.heads_per_block() * rows);
+
+  const StackScope scratch(stack);
+  const BlockSum products = push_blocks(pass, x.dtype, rows, shape_.hidden, blocks);
+  launch(pass.queue,
+         NormForward{.kind = shape_.norm,
+                     .x = BlockSum(x),
+                     .gain = gain_of(pass, norm1_.gain),
+                     .bias = gain_of(pass, norm1_.bias),
+                     .epsilon = shape_.epsilon,
+                     .y = saved.norm1,
+                     .mean = saved.mean1,
+                     .rstd = saved.rstd1});
+  column_linear_forward(pass, qkv_, saved.norm1, saved.qkv);
+  attention_forward(pass, rotary, saved);
+  row_linear_forward(pass, projection_, saved.attention, products);
+  launch(pass.queue,
+         NormForward{.kind = shape_.norm,
+                     .x = products,
+                     .x_bias = bias_of(pass, projection_, 0),
+                     .residual = x,
+                     .sum = saved.x1,
+                     .gain = gain_of(pass, norm2_.gain),
+                     .bias = gain_of(pass, norm2_.bias),
+                     .epsilon = shape_.epsilon,
+                     .y = saved.norm2,
+                     .mean = saved.mean2,
+                     .rstd = saved.rstd2});
+  column_linear_forward(pass, up_, saved.norm2, saved.up);
+  feed_forward(pass, saved);
+  row_linear_forward(pass, down_, saved.act, products);
+  launch(
+      pass.queue,
+      CombineBlocks{
+          .blocks = products, .bias = bias_of(pass, down_, 0), .residual = saved.x1, .out = out});
+}
+
+NormBackward TransformerBlock::norm_backward(const Pass& pass,
+                                             NormParameters norm,
+                                             BlockSum dy,
+                                             Matrix x,
+                                             const float* mean,
+                                             const float* rstd,
+                                             Matrix d) const {
+  return {.kind = shape_.norm,
+          .dy = dy,
+          .x = x,
+          .gain = gain_of(pass, norm.gain),
+          .mean = mean,
+          .rstd = rstd,
+          .dresidual = d,
+          .dx = d,
+          .dgain = pass.gradients.vector(norm.gain),
+          .dbias = norm.bias < 0 ? nullptr : pass.gradients.vector(norm.bias),
+          .accumulate = pass.accumulate,
+          .token_blocks = shape_.token_blocks()};
+}
+
+void TransformerBlock::backward(
+    Pass& pass, RotaryTable rotary, Matrix x, const Saved& saved, Matrix d) const {
+  const StackScope scratch(pass.stack);
+  const BlockSum products = push_blocks(pass, x.dtype, x.rows, shape_.hidden, shape_.num_blocks);
+  {
+    const StackScope inner(pass.stack);
+    const Matrix dact = pass.stack.push(x.dtype, x.rows, saved.act.cols);
+    const Matrix dup =
+        shape_.gated ? pass.stack.push(x.dtype, x.rows, saved.up.cols) : dact;  // in place
+    row_linear_backward(pass, down_, saved.act, d, dact, shape_.token_blocks());
+    feed_forward_backward(pass, saved, dact, dup);
+    column_linear_backward(pass, up_, saved.norm2, dup, products);
+  }
+  launch(pass.queue, norm_backward(pass, norm2_, products, saved.x1, saved.mean2, saved.rstd2, d));
+  {
+    const StackScope inner(pass.stack);
+    const Matrix dattention = pass.stack.push(x.dtype, x.rows, saved.attention.cols);
+    const Matrix dqkv = pass.stack.push(x.dtype, x.rows, saved.qkv.cols);
+    row_linear_backward(pass, projection_, saved.attention, d, dattention, shape_.token_blocks());
+    attention_backward(pass, rotary, saved, dattention, dqkv);
+    column_linear_backward(pass, qkv_, saved.norm1, dqkv, products);
+  }
+  launch(pass.queue, norm_backward(pass, norm1_, products, x, saved.mean1, saved.rstd1, d));
+}
+
+}  // namespace lockstep

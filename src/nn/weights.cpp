@@ -1,0 +1,78 @@
+#include "nn/weights.h"
+
+#include <algorithm>
+
+#include "base/integers.h"
+#include "base/philox.h"
+#include "device/cpu/cpu_queue.h"
+
+namespace lockstep {
+namespace {
+
+void initialise_run(const Parameter& parameter,
+                    const RandomStream& stream,
+                    float* out,
+                    long first_element,
+                    long count) {
+  const auto scale = static_cast<float>(parameter.scale);
+  for (long i = 0; i < count; ++i) {
+    const auto element = static_cast<std::uint64_t>(first_element + i);
+    switch (parameter.initialisation) {
+      case Initialisation::kZero:
+        break;
+      case Initialisation::kOne:
+        out[i] = 1.0F;
+        break;
+      case Initialisation::kNormal:
+        out[i] = scale * stream.normal(element);
+        break;
+      case Initialisation::kUniform:
+        out[i] = scale * (2.0F * stream.uniform(element) - 1.0F);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+Matrix Weights::block(int parameter, int block) const {
+  const Parameter& p = (*table_)[parameter];
+  const long element = p.offset + block * p.block_stride;
+  return {static_cast<std::byte*>(flat_) + element * static_cast<long>(size_of(dtype_)),
+          dtype_,
+          p.block_rows,
+          p.block_cols};
+}
+
+Matrix Gradients::block(int parameter, int block) const {
+  const Parameter& p = (*table_)[parameter];
+  return {flat_ + table_->tied_size() + p.offset + block * p.block_stride,
+          DType::kF32,
+          p.block_rows,
+          p.block_cols};
+}
+
+void initialise(const ParameterTable& table, std::uint64_t seed, float* flat, Queue& queue) {
+  if (queue.kind() != DeviceKind::kCpu) {
+    return;  // the dry device has no values
+  }
+  constexpr long kPiece = 1L << 16U;
+  ThreadPool& threads = static_cast<CpuQueue&>(queue).threads();
+  for (const Parameter& parameter : table.parameters()) {
+    const RandomStream stream(
+        seed, RandomPurpose::kInitialisation, site_of(parameter.name.c_str()));
+    float* const base = flat + parameter.offset;
+    parameter.for_each_run([&](long canonical, long stored, long count) {
+      threads.run(ceil_div(count, kPiece), [&](long piece) {
+        const long begin = piece * kPiece;
+        initialise_run(parameter,
+                       stream,
+                       base + stored + begin,
+                       canonical + begin,
+                       std::min(kPiece, count - begin));
+      });
+    });
+  }
+}
+
+}  // namespace lockstep
