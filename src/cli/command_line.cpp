@@ -62,6 +62,12 @@ class FlagScanner {
     return out;
   }
 
+  // Words right behind a boolean flag without a value, and that flag's key: such a word that is no
+  // argument of the command was meant as the value.
+  [[nodiscard]] const std::map<std::string, std::string>& behind_bare_flags() const {
+    return behind_bare_flags_;
+  }
+
  private:
   void check_flag(std::size_t i, std::vector<std::string>& out) {
     const std::size_t equals = words_[i].find('=');
@@ -84,11 +90,22 @@ class FlagScanner {
     }
     if (!has_value && takes_value(name)) {
       check_value_follows(i, name);
+    } else if (!has_value && !plain && !is_boolean_at(i + 1)) {
+      // The next word belongs to the command, and CLI11 would take it for the flag's value.
+      out.push_back(words_[i] + "=true");
+      if (i + 1 < words_.size()) {
+        behind_bare_flags_[words_[i + 1]] = name;
+      }
+      return;
     }
     out.push_back("--" + name);
     if (has_value) {
       out.emplace_back();
     }
+  }
+
+  [[nodiscard]] bool is_boolean_at(std::size_t i) const {
+    return i < words_.size() && scalar_from_text(ValueType::kBool, words_[i]).has_value();
   }
 
   void check_value_follows(std::size_t i, const std::string& name) const {
@@ -103,6 +120,7 @@ class FlagScanner {
 
   const std::vector<std::string>& words_;
   std::set<std::string> seen_;
+  std::map<std::string, std::string> behind_bare_flags_;
 };
 
 // The program as CLI11 sees it. Commands are nested, flags belong to the root and are found from
@@ -207,24 +225,39 @@ class Grammar {
   std::vector<CLI::App*> commands_;  // in the order of the command table
 };
 
-void check_arguments(const CommandLine& line) {
-  for (const std::string& word : line.arguments) {
+[[noreturn]] void refuse_command(const std::string& word) {
+  std::vector<std::string> names;
+  for (const CommandInfo& info : command_table()) {
+    names.emplace_back(info.name);
+  }
+  throw_request_error("unknown command '{}'; the nearest is {} (lockstep --help lists them)",
+                      word,
+                      nearest_key(word, names));
+}
+
+// Refuses words that are neither flags nor arguments of the command.
+void check_strays(const CommandLine& line, const FlagScanner& scanner) {
+  const std::size_t wanted =
+      line.command == Command::kNone ? 0 : info_of(line.command).argument_names.size();
+  for (std::size_t i = 0; i < line.arguments.size(); ++i) {
+    const std::string& word = line.arguments[i];
+    const auto bare = scanner.behind_bare_flags().find(word);
+    if (i >= wanted && bare != scanner.behind_bare_flags().end()) {
+      refuse_value(*find_key(bare->second), "--" + bare->second, word);
+    }
     if (word.size() > 1 && word.starts_with("-") && word != "--") {
-      const std::string name = word.substr(
-          word.find_first_not_of('-') == std::string::npos ? 0 : word.find_first_not_of('-'));
-      throw_request_error(
-          "unknown flag {}; flags are written --{}", word, nearest_key(name, key_names()));
+      const std::size_t begin = std::min(word.find_first_not_of('-'), word.size());
+      throw_request_error("unknown flag {}; the nearest known flag is --{}",
+                          word,
+                          nearest_key(word.substr(begin), key_names()));
     }
   }
+}
+
+void check_arguments(const CommandLine& line) {
   if (line.command == Command::kNone) {
     if (!line.arguments.empty()) {
-      std::vector<std::string> names;
-      for (const CommandInfo& info : command_table()) {
-        names.emplace_back(info.name);
-      }
-      throw_request_error("unknown command '{}'; the nearest is {} (lockstep --help lists them)",
-                          line.arguments.front(),
-                          nearest_key(line.arguments.front(), names));
+      refuse_command(line.arguments.front());
     }
     if (!line.print_config) {
       throw_request_error("no command given; lockstep --help lists them");
@@ -253,7 +286,9 @@ CommandLine split_command_line(const std::vector<std::string>& words) {
   if (line.help || line.version) {
     return line;
   }
-  line = Grammar().parse(FlagScanner(words).checked());
+  FlagScanner scanner(words);
+  line = Grammar().parse(scanner.checked());
+  check_strays(line, scanner);
   check_arguments(line);
   return line;
 }

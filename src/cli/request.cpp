@@ -13,7 +13,7 @@ std::string shown(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
     text += text.empty() ? "" : " ";
-    text += is_plain_utf8(word) ? to_toml(Value(word)) : "text that is not UTF-8";
+    text += is_plain_utf8(word) ? word : "text that is not UTF-8";
   }
   return text;
 }

@@ -27,11 +27,19 @@ struct Leaf {
   const toml::node* node = nullptr;
 };
 
+// A key as in messages: quoted when it could break their one line. No known key needs quotes.
+std::string shown_key(std::string_view key) {
+  constexpr std::string_view kBare =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+  const bool bare = !key.empty() && key.find_first_not_of(kBare) == std::string_view::npos;
+  return bare ? std::string(key) : to_toml(Value(std::string(key)));
+}
+
 void collect_leaves(const toml::table& table,
                     const std::string& prefix,
                     std::vector<Leaf>& leaves) {
   for (const auto& [key, node] : table) {
-    const std::string name = prefix + std::string(key.str());
+    const std::string name = prefix + shown_key(key.str());
     const toml::table* inner = node.as_table();
     // An inline table is the value of a key, unless it is written where a section belongs.
     const bool value_of_key = find_key(name) != nullptr;

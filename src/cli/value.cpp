@@ -42,7 +42,11 @@ std::optional<Value> number_from_text(std::string_view text) {
 struct TomlSpelling {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(long value) const { return fmt::format("{}", value); }
-  std::string operator()(double value) const { return fmt::format("{}", value); }
+  std::string operator()(double value) const {
+    const std::string digits = fmt::format("{}", value);
+    const bool is_integer = digits.find_first_not_of("-0123456789") == std::string::npos;
+    return is_integer ? digits + ".0" : digits;  // TOML tells integers from other numbers
+  }
   std::string operator()(const std::string& value) const { return quoted(value); }
   template <typename T>
   std::string operator()(const std::vector<T>& values) const {
