@@ -79,13 +79,13 @@ TEST_CASE("the help shows every key below its section, with its default") {
   const std::string text = help_text();
   for (const Key& key : key_table()) {
     INFO(key.full_name());
-    const std::size_t section = text.find("\n[" + std::string(key.section) + "]\n");
-    const std::size_t flag = text.find("  --" + key.full_name() + " ");
+    const std::size_t section = text.find(fmt::format("\n[{}]\n", key.section));
+    const std::size_t flag = text.find(fmt::format("  --{} ", key.full_name()));
     REQUIRE(section != std::string::npos);
     REQUIRE(flag != std::string::npos);
     CHECK(section < flag);
     const std::string line = text.substr(flag, text.find('\n', flag) - flag);
-    CHECK(line.find("[" + to_toml(key.default_value) + "]") != std::string::npos);
+    CHECK(line.find(fmt::format("[{}]", to_toml(key.default_value))) != std::string::npos);
   }
 }
 

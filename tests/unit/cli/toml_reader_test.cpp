@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "cli/key_table.h"
-#include "request_helpers.h"
 #include "support/catch.h"
+#include "unit/cli/request_helpers.h"
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;

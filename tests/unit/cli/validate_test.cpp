@@ -1,7 +1,7 @@
 #include "cli/validate.h"
 
-#include "request_helpers.h"
 #include "support/catch.h"
+#include "unit/cli/request_helpers.h"
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
