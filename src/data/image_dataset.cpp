@@ -36,19 +36,22 @@ ImageDataset::Images ImageDataset::load(const std::string& folder,
                         features,
                         shape.features);
   }
-  const auto largest = std::max_element(files.labels.begin(), files.labels.end());
-  if (shape.num_classes > 0 && *largest >= shape.num_classes) {
-    const auto first = std::find_if(files.labels.begin(), files.labels.end(), [&](long label) {
-      return label >= shape.num_classes;
-    });
-    throw_request_error("{}: {} label {} at position {} is not below the number of classes {}",
-                        folder,
-                        part,
-                        *first,
-                        first - files.labels.begin(),
-                        shape.num_classes);
+  long classes = shape.num_classes;
+  for (std::size_t i = 0; i < files.labels.size(); ++i) {
+    const long label = files.labels[i];
+    if (label == ignore_token) {
+      continue;
+    }
+    if (shape.num_classes > 0 && label >= shape.num_classes) {
+      throw_request_error("{}: {} label {} at position {} is not below the number of classes {}",
+                          folder,
+                          part,
+                          label,
+                          i,
+                          shape.num_classes);
+    }
+    classes = std::max(classes, label + 1);
   }
-  const long classes = shape.num_classes > 0 ? shape.num_classes : *largest + 1L;
   return {{SampleKind::kImages, files.num_images, features, 1, classes, ignore_token},
           std::move(files.pixels),
           std::move(files.labels)};

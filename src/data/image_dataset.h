@@ -14,7 +14,7 @@ namespace lockstep {
 class ImageDataset : public Dataset {
  public:
   /// `part` is "train" or "t10k". `shape.features` and `shape.num_classes`, where not 0, must fit the
-  /// files; without the latter there are as many classes as the largest label says. Errors:
+  /// files; without the latter there are as many classes as the largest label says (the ignored one left out). Errors:
   /// RequestError naming the folder: malformed files, no image, other sizes, a label too large.
   ImageDataset(const std::string& folder,
                std::string_view part,

@@ -14,13 +14,27 @@ namespace {
 constexpr int kRounds = 6;
 constexpr std::uint32_t kWordsPerRound = 4;  // every call uses one word of its own Philox block
 
+/// One pass of the network over 2 * half_bits bits.
+std::uint64_t permute(std::uint64_t value, const RandomStream& stream, unsigned half_bits) {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  std::uint64_t left = value >> half_bits;
+  std::uint64_t right = value & mask;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    const std::uint64_t input = round << 32U | right;
+    const std::uint64_t mixed = left ^ (stream.bits(input * kWordsPerRound) & mask);
+    left = right;
+    right = mixed;
+  }
+  return left << half_bits | right;
+}
+
 }  // namespace
 
 SampleOrder::SampleOrder(std::uint64_t seed, long num_samples, bool shuffle)
     : seed_(seed), num_samples_(num_samples), shuffle_(shuffle) {
   LOCKSTEP_CHECK(num_samples > 0);
-  const int bits = std::bit_width(static_cast<std::uint64_t>(num_samples - 1));
-  half_bits_ = std::max(1, ceil_div(bits, 2));
+  const auto bits = std::bit_width(static_cast<std::uint64_t>(num_samples - 1));
+  half_bits_ = static_cast<unsigned>(std::max(1, ceil_div(static_cast<int>(bits), 2)));
 }
 
 long SampleOrder::sample_at(long epoch, long place) const {
@@ -29,26 +43,13 @@ long SampleOrder::sample_at(long epoch, long place) const {
     return place;
   }
   const auto limit = static_cast<std::uint64_t>(num_samples_);
+  const RandomStream stream(seed_, RandomPurpose::kSampleOrder, static_cast<std::uint64_t>(epoch));
   auto value = static_cast<std::uint64_t>(place);
   // The walk ends: the cycle of `place` returns at the latest to `place` itself.
   do {
-    value = permute(value, static_cast<std::uint64_t>(epoch));
+    value = permute(value, stream, half_bits_);
   } while (value >= limit);
   return static_cast<long>(value);
-}
-
-std::uint64_t SampleOrder::permute(std::uint64_t value, std::uint64_t epoch) const {
-  const RandomStream stream(seed_, RandomPurpose::kSampleOrder, epoch);
-  const std::uint64_t mask = (std::uint64_t{1} << static_cast<unsigned>(half_bits_)) - 1;
-  std::uint64_t left = value >> static_cast<unsigned>(half_bits_);
-  std::uint64_t right = value & mask;
-  for (std::uint64_t round = 0; round < kRounds; ++round) {
-    const std::uint64_t input = round << 32U | right;
-    const std::uint64_t mixed = left ^ (stream.bits(input * kWordsPerRound) & mask);
-    left = right;
-    right = mixed;
-  }
-  return left << static_cast<unsigned>(half_bits_) | right;
 }
 
 long num_micro_batches(long batch_samples, long micro_batch_size) {

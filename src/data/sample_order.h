@@ -28,12 +28,10 @@ class SampleOrder {
   [[nodiscard]] long num_samples() const { return num_samples_; }
 
  private:
-  [[nodiscard]] std::uint64_t permute(std::uint64_t value, std::uint64_t epoch) const;
-
   std::uint64_t seed_;
   long num_samples_;
   bool shuffle_;
-  int half_bits_ = 1;
+  unsigned half_bits_ = 1;
 };
 
 /// One step's global batch: the positions [first_position, first_position + num_samples).
