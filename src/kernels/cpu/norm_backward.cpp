@@ -6,6 +6,7 @@
 // After foreach_target: what is compiled once an instruction set.
 #include <hwy/highway.h>
 
+#include "base/error.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/block_sum-inl.h"
 #include "kernels/cpu/simd-inl.h"
