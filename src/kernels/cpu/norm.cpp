@@ -21,6 +21,8 @@ namespace {
 // A sum over a row: vectors go to accumulators in turn, which are added in order at the end.
 class RowSum {
  public:
+  HWY_INLINE RowSum()
+      : first_(hn::Zero(kF32Tag)), second_(first_), third_(first_), fourth_(first_) {}
   HWY_INLINE void add(VecF32 value) {
     const VecF32 sum = hn::Add(first_, value);
     first_ = second_;
@@ -33,10 +35,10 @@ class RowSum {
   }
 
  private:
-  VecF32 first_ = hn::Zero(kF32Tag);
-  VecF32 second_ = hn::Zero(kF32Tag);
-  VecF32 third_ = hn::Zero(kF32Tag);
-  VecF32 fourth_ = hn::Zero(kF32Tag);
+  VecF32 first_;
+  VecF32 second_;
+  VecF32 third_;
+  VecF32 fourth_;
 };
 
 // Stores the rounded sum of a row's inputs and returns the sum of its elements.
