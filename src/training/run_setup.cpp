@@ -11,7 +11,7 @@
 #include "checkpoint/run_state_json.h"
 #include "data/tokenizer.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/matmul_implementation.h"
+#include "kernels/cpu/matmul.h"
 #include "parallel/model_state.h"
 #include "training/collectively.h"
 
