@@ -7,6 +7,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/native_bf16.h"
 #include "kernels/matmul.h"
 
 namespace lockstep {
@@ -178,15 +179,31 @@ class Product {
   long task_columns_;
 };
 
+bool is_native(const MatMul& op) {
+  return op.a.dtype == DType::kBF16 && op.k() > 0 && native_bf16_is_preferred();
+}
+
 }  // namespace
+
+std::string matmul_implementation_name() {
+  return "strips " + instruction_set_name() + ", bf16 " +
+         (native_bf16_is_preferred() ? "by " + native_bf16_name() : "as f32");
+}
 
 std::size_t cpu_matmul_workspace_bytes(const MatMul& op) {
   select_instruction_set();
+  if (is_native(op)) {
+    return 0;
+  }
   const Plan plan = plan_of(op, 1);
   return static_cast<std::size_t>(plan.shared_width * op.k()) * sizeof(float);
 }
 
 void run_on_cpu(CpuQueue& queue, const MatMul& op) {
+  if (is_native(op)) {
+    multiply_native_bf16(queue.threads(), op);
+    return;
+  }
   const bool small = op.m() * op.n() * op.k() < kSmallProduct;
   const Plan plan = plan_of(op, small ? 1 : queue.threads().num_threads());
   auto* shared = reinterpret_cast<float*>(queue.workspace(cpu_matmul_workspace_bytes(op)));
