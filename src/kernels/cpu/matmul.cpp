@@ -49,6 +49,8 @@ struct Plan {
 Plan plan_of(const MatMul& op, long threads) {
   Plan plan;
   plan.strips = gemm_strips();
+  const long row_strips = std::max(1L, ceil_div(op.m(), plan.strips.a.outer));
+  plan.strips.a.outer = std::max(1L, ceil_div(op.m(), row_strips));
   plan.rows_are_longer = op.m() > op.n();
   plan.a_is_read_in_place =
       plan.rows_are_longer && op.a.dtype == DType::kF32 && op.n() <= kFewColumns;
@@ -146,6 +148,7 @@ class Product {
                     packed.data());
       }
       StripProduct product;
+      product.a_strip_rows = plan_.strips.a.outer;
       if (plan_.a_is_read_in_place) {
         product.a = static_cast<const float*>(a_.data) + rows.begin * a_.outer_stride +
                     inner.begin * a_.inner_stride;
