@@ -11,7 +11,7 @@
 namespace lockstep {
 
 /// Most inner indices that are accumulated in registers before the sum goes to memory.
-inline constexpr long kInnerBlock = 512;
+inline constexpr long kInnerBlock = 384;
 
 /// An operand, f32 or bf16, seen from the product: "outer" indices are the rows of op(a) or the
 /// columns of op(b), "inner" ones are summed over. One of the strides is 1.
