@@ -111,7 +111,9 @@ class Product {
       multiply_block(rows, cols, op_.c.row<float>(rows.begin) + cols.begin, op_.c.stride);
       return;
     }
-    alignas(64) std::array<float, kTaskWidth*(kTaskLength + kTaskWidth)> sums;
+    // Filled before it is read; clearing it would cost as much as a pass over it.
+    alignas(64) std::array<float, kTaskWidth*(kTaskLength + kTaskWidth)>
+        sums;  // NOLINT(*-member-init)
     multiply_block(rows, cols, sums.data(), cols.size());
     round_rows(sums.data(),
                cols.size(),
@@ -137,7 +139,7 @@ class Product {
   }
 
   void multiply_block(IndexRange rows, IndexRange cols, float* c, long c_stride) const {
-    alignas(64) std::array<float, kTaskWidth * kInnerBlock> packed;
+    alignas(64) std::array<float, kTaskWidth * kInnerBlock> packed;  // NOLINT(*-member-init)
     const IndexRange own = plan_.rows_are_longer ? rows : cols;
     for (long block = 0; block < plan_.inner_blocks; ++block) {
       const IndexRange inner = inner_range(block);
