@@ -3,10 +3,10 @@
 #include <cmath>
 #include <limits>
 
-#include "unit/kernels/attention_reference.h"
 #include "device/cpu/cpu_queue.h"
 #include "support/catch.h"
 #include "support/kernel_matrix.h"
+#include "unit/kernels/attention_reference.h"
 
 namespace lockstep {
 namespace {
