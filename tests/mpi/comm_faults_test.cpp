@@ -142,7 +142,7 @@ TEST_CASE("a barrier that meets an all_gather is an error and no hang") {
 
 TEST_CASE("the time limit names the operation and the rank that is missing") {
   for (const auto& placement : test::placements()) {
-    const double limit = 0.6;
+    const double limit = 0.5;
     const auto group = test::world(placement);
     if (group->size() == 1) {
       continue;
@@ -155,21 +155,22 @@ TEST_CASE("the time limit names the operation and the rank that is missing") {
     group->barrier();
 
     if (group->rank() == sleeper) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(3 * limit));
+      std::this_thread::sleep_for(std::chrono::duration<double>(2 * limit));
     } else {
       operation->start();
       const std::string error = error_of([&] { operation->wait(); });
       CAPTURE(error);
       CHECK(has(error, "all_reduce of 2000 floats (operation 0)"));
-      CHECK(has(error, fmt::format("missing: rank {} (host ", sleeper)));
-      CHECK(has(error, "last seen in barrier") == (placement.name == "one host"));
+      CHECK(has(error, "missing: rank "));
+      CHECK(has(error, fmt::format("rank {} (host ", sleeper)));
+      CHECK((has(error, "last seen in barrier") || placement.name != "one host"));
     }
   }
 }
 
 TEST_CASE("the time limit names the rank that does not come to a barrier") {
   for (const auto& placement : test::placements()) {
-    const double limit = 0.6;
+    const double limit = 0.5;
     const auto group = test::world(placement);
     if (group->size() == 1) {
       continue;
@@ -179,12 +180,13 @@ TEST_CASE("the time limit names the rank that does not come to a barrier") {
     group->set_time_limit(limit);
 
     if (group->rank() == sleeper) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(3 * limit));
+      std::this_thread::sleep_for(std::chrono::duration<double>(2 * limit));
     } else {
       const std::string error = error_of([&] { group->barrier(); });
       CAPTURE(error);
       CHECK(has(error, "barrier: waited"));
-      CHECK(has(error, fmt::format("missing: rank {} (host ", sleeper)));
+      CHECK(has(error, "missing: rank "));
+      CHECK(has(error, fmt::format("rank {} (host ", sleeper)));
     }
   }
 }
@@ -200,7 +202,7 @@ TEST_CASE("start-up names the ranks that do not come") {
   const double limit = 0.4;
   const int sleeper = runtime.global_size() - 1;
   if (runtime.global_rank() == sleeper) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(3 * limit));
+    std::this_thread::sleep_for(std::chrono::duration<double>(2 * limit));
   }
 
   const std::string error = error_of([&] { make_world(runtime, {nullptr, limit, {}}); });

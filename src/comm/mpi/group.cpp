@@ -37,11 +37,17 @@ MpiGroup::MpiGroup(MPI_Comm comm, MpiOptions options) : comm_(comm), options_(st
 }
 
 MpiGroup::~MpiGroup() {
+  if (gave_up_) {
+    // A request that nobody waits for any more may still write here.
+    static std::vector<std::vector<double>> abandoned;
+    abandoned.push_back(std::move(values_in_));
+    abandoned.push_back(std::move(values_out_));
+  }
   windows_.clear();
   operation_controls_.clear();
   control_.reset();
   notices_.reset();
-  if (std::uncaught_exceptions() == 0) {
+  if (std::uncaught_exceptions() == 0 && !gave_up_) {
     MPI_Comm_free(&host_comm_);
     MPI_Comm_free(&comm_);
   }
@@ -62,12 +68,11 @@ void MpiGroup::find_hosts() {
   mpi_call(MPI_Comm_rank(host_comm_, &local_index_), "MPI_Comm_rank");
 
   // A host is known by its first rank.
-  std::int64_t first = rank_;
-  mpi_call(MPI_Bcast(&first, 1, MPI_INT64_T, 0, host_comm_), "MPI_Bcast");
-  std::vector<std::int64_t> firsts(static_cast<std::size_t>(num_ranks));
-  mpi_call(MPI_Allgather(&first, 1, MPI_INT64_T, firsts.data(), 1, MPI_INT64_T, comm_),
-           "MPI_Allgather");
-  hosts_ = std::make_unique<HostMap>(std::vector<long>(firsts.begin(), firsts.end()));
+  long first = rank_;
+  mpi_call(MPI_Bcast(&first, 1, MPI_LONG, 0, host_comm_), "MPI_Bcast");
+  std::vector<long> firsts(static_cast<std::size_t>(num_ranks));
+  mpi_call(MPI_Allgather(&first, 1, MPI_LONG, firsts.data(), 1, MPI_LONG, comm_), "MPI_Allgather");
+  hosts_ = std::make_unique<HostMap>(firsts);
 
   std::array<char, kNameBytes> name{};
   gethostname(name.data(), name.size() - 1);

@@ -79,7 +79,7 @@ class MpiGroup {
   /// Throws Error when ranks that can be seen have begun different calls.
   void check_order();
   /// Throws the Error that `rank` began `theirs` while this one began `mine`.
-  [[noreturn]] void fail_order(std::uint32_t call_number, int mine, int rank, int theirs) const;
+  [[noreturn]] void fail_order(std::uint32_t call_number, int mine, int rank, int theirs);
 
   /// Lets started operations progress; now and then looks whether ranks went different ways.
   void poll();
@@ -112,6 +112,7 @@ class MpiGroup {
   void find_hosts();
   void gather_on_host(int call, std::span<const double> mine, std::span<double> all);
   void gather_across_hosts(int call, std::span<const double> mine, std::span<double> all);
+  void exchange_values(int call, std::uint32_t call_number, std::size_t width);
   [[nodiscard]] RankControl& block(int local) const;
   [[nodiscard]] Notices::Notice notice(std::uint32_t call_number, int call) const;
   void progress_notices(std::uint32_t call_number, int call);
@@ -140,6 +141,7 @@ class MpiGroup {
   std::vector<double> values_out_;
   std::vector<double> values_in_;
   unsigned polls_ = 0;
+  bool gave_up_ = false;  ///< on a wait
   double bytes_sent_ = 0;
 };
 

@@ -22,14 +22,18 @@ constexpr auto kSleep = std::chrono::microseconds(100);
 constexpr double kFirstQuestionSeconds = 0.2;
 constexpr double kQuestionIntervalSeconds = 1;
 // A rank that gives up asked before and lets the answers arrive.
-constexpr double kQuestionBeforeLimit = 0.5;
+constexpr double kQuestionBeforeLimit = 0.25;
+// A rank that found an error leaves the others this long to take in its notice.
+constexpr double kFarewellSeconds = 0.1;
+constexpr std::size_t kFirstValues = 8;
+constexpr std::uint32_t kTagBase = 1024;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 double tag_of(int call, std::size_t num_values) {
-  return static_cast<double>(call) * 1024 + static_cast<double>(num_values);
+  return static_cast<double>(call) * kTagBase + static_cast<double>(num_values);
 }
 
 }  // namespace
@@ -43,7 +47,16 @@ std::uint32_t MpiGroup::begin_call(int call) {
   return number;
 }
 
-void MpiGroup::fail_order(std::uint32_t call_number, int mine, int rank, int theirs) const {
+void MpiGroup::fail_order(std::uint32_t call_number, int mine, int rank, int theirs) {
+  gave_up_ = true;
+  if (notices_ != nullptr) {  // the ranks of other hosts cannot see it yet
+    notices_->ask(notice(call_number, mine));
+    const auto start = Clock::now();
+    while (seconds_since(start) < kFarewellSeconds) {
+      notices_->progress(notice(call_number, mine));
+      std::this_thread::sleep_for(kSleep);
+    }
+  }
   const auto name = [&](int call) {
     return 0 <= call && call < static_cast<int>(names_.size())
                ? call_name(call)
@@ -138,8 +151,8 @@ void MpiGroup::wait(int call,
   }
   const auto start = Clock::now();
   const double limit = options_.time_limit_seconds;
-  double next_question = limit > 0 ? std::min(kFirstQuestionSeconds, kQuestionBeforeLimit * limit)
-                                   : kFirstQuestionSeconds;
+  const double part = limit > 0 ? kQuestionBeforeLimit * limit : kQuestionIntervalSeconds;
+  double next_question = std::min(kFirstQuestionSeconds, part);
   while (!progress()) {
     const double waited = seconds_since(start);
     if (waited > kSleepAfterSeconds) {
@@ -151,7 +164,7 @@ void MpiGroup::wait(int call,
     }
     if (notices_ != nullptr && waited > next_question) {
       notices_->ask(notice(call_number, call));
-      next_question = waited + kQuestionIntervalSeconds;
+      next_question = waited + std::min(kQuestionIntervalSeconds, part);
     }
     if (limit > 0 && waited > limit) {
       fail_time_limit(call, call_number, waited, is_missing);
@@ -163,6 +176,7 @@ void MpiGroup::fail_time_limit(int call,
                                std::uint32_t call_number,
                                double seconds,
                                FunctionRef<bool(int)> is_missing) {
+  gave_up_ = true;
   std::string missing;
   const auto add = [&](int rank, std::uint32_t begun, int last_call) {
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", describe(rank));
@@ -247,8 +261,8 @@ void MpiGroup::gather_on_host(int call, std::span<const double> mine, std::span<
           call_name(call),
           mine.size(),
           describe(local),
-          call_name(static_cast<int>(their_tag / 1024)),
-          their_tag % 1024);
+          call_name(static_cast<int>(their_tag / kTagBase)),
+          their_tag % kTagBase);
     }
     std::copy_n(slot.values.begin(),
                 mine.size(),
@@ -256,11 +270,36 @@ void MpiGroup::gather_on_host(int call, std::span<const double> mine, std::span<
   }
 }
 
+// The first message has one size in all calls, so that ranks that make different ones still
+// understand each other; what does not fit follows once they are known to make the same.
 void MpiGroup::gather_across_hosts(int call, std::span<const double> mine, std::span<double> all) {
   const std::uint32_t number = begin_call(call);
-  const std::size_t width = mine.size() + 1;
+  const std::size_t first = std::min(mine.size(), kFirstValues - 1);
   values_out_[0] = tag_of(call, mine.size());
-  std::copy(mine.begin(), mine.end(), values_out_.begin() + 1);
+  std::copy_n(mine.begin(), first, values_out_.begin() + 1);
+  exchange_values(call, number, kFirstValues);
+  for (int other = 0; other < size(); ++other) {
+    const double* theirs = &values_in_[static_cast<std::size_t>(other) * kFirstValues];
+    if (theirs[0] != values_out_[0]) {
+      fail_order(number, call, other, static_cast<int>(theirs[0] / kTagBase));
+    }
+    std::copy_n(theirs + 1, first, all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * other);
+  }
+  const std::size_t rest = mine.size() - first;
+  if (rest == 0) {
+    return;
+  }
+  std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(first), rest, values_out_.begin());
+  exchange_values(call, number, rest);
+  for (int other = 0; other < size(); ++other) {
+    std::copy_n(&values_in_[static_cast<std::size_t>(other) * rest],
+                rest,
+                all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * other +
+                    static_cast<std::ptrdiff_t>(first));
+  }
+}
+
+void MpiGroup::exchange_values(int call, std::uint32_t call_number, std::size_t width) {
   MPI_Request request = MPI_REQUEST_NULL;
   mpi_call(MPI_Iallgather(values_out_.data(),
                           static_cast<int>(width),
@@ -271,15 +310,7 @@ void MpiGroup::gather_across_hosts(int call, std::span<const double> mine, std::
                           comm_,
                           &request),
            "MPI_Iallgather");
-  wait_request(call, number, request);
-  for (int other = 0; other < size(); ++other) {
-    const double* theirs = &values_in_[static_cast<std::size_t>(other) * width];
-    if (theirs[0] != values_out_[0]) {
-      fail_order(number, call, other, static_cast<int>(theirs[0] / 1024));
-    }
-    std::copy_n(
-        theirs + 1, mine.size(), all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * other);
-  }
+  wait_request(call, call_number, request);
 }
 
 }  // namespace lockstep

@@ -19,7 +19,15 @@ constexpr std::size_t kBroadcastPiece = std::size_t{1} << 30U;  // MPI counts in
 
 /// What every rank must ask for alike: a number for the kind, then the numbers that describe it.
 using Request = std::array<double, 5>;
-enum Kind { kAllocate, kAllReduce, kNativeAllReduce, kReduceScatter, kAllGather, kSplit };
+enum Kind {
+  kAllocate,
+  kAllReduce,
+  kNativeAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kSplit,
+  kBroadcast
+};
 
 std::unique_ptr<Operation> make_ordered(MpiGroup& group,
                                         Kind kind,
@@ -109,6 +117,9 @@ void MpiCommunicator::all_gather(std::span<const double> mine, std::span<double>
 }
 
 void MpiCommunicator::broadcast(void* data, std::size_t bytes, int root) {
+  // Ranks that broadcast other sizes, or do something else, find out before any data moves.
+  group_->agree(fmt::format("a broadcast of {} bytes by rank {}", bytes, root),
+                Request{kBroadcast, static_cast<double>(bytes), static_cast<double>(root)});
   const std::uint32_t number = group_->begin_call(kCallBroadcast);
   for (std::size_t begin = 0; begin < bytes; begin += kBroadcastPiece) {
     MPI_Request request = MPI_REQUEST_NULL;

@@ -15,6 +15,8 @@ class MpiCommunicator final : public Communicator {
   explicit MpiCommunicator(std::unique_ptr<MpiGroup> group);
   /// Collective, except while an exception passes: the rank then ends the job and waits for nobody.
   ~MpiCommunicator() override;
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;

@@ -10,6 +10,10 @@ namespace lockstep {
 
 class MpiOperation : public Operation, public Advancing {
  public:
+  ~MpiOperation() override;
+  MpiOperation(const MpiOperation&) = delete;
+  MpiOperation& operator=(const MpiOperation&) = delete;
+
   void start() final;
   bool poll() final;
   void wait() final;
@@ -18,7 +22,6 @@ class MpiOperation : public Operation, public Advancing {
   /// `number` is the operation's in the group; a start counts `bytes_sent`.
   MpiOperation(MpiGroup& group, int number, double bytes_sent)
       : group_(group), number_(number), bytes_sent_(bytes_sent) {}
-  ~MpiOperation() override;
 
   /// Begins start number `generation` (1, 2, ...), the group's call `call_number`.
   virtual void begin(std::uint32_t call_number, std::uint32_t generation) = 0;

@@ -32,6 +32,8 @@ class OrderedOperation final : public MpiOperation {
   /// Collective. Allocates everything the starts need, buffers of messages included.
   OrderedOperation(MpiGroup& group, int number, Exchange exchange, Buffer buffer);
   ~OrderedOperation() override;
+  OrderedOperation(const OrderedOperation&) = delete;
+  OrderedOperation& operator=(const OrderedOperation&) = delete;
 
   bool advance() override;
 
