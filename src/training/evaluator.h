@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/integers.h"
 #include "comm/communicator.h"
 #include "data/dataset.h"
 #include "nn/model.h"
@@ -17,6 +18,8 @@ struct Evaluation {
   double loss = 0;      ///< mean over all targets
   double accuracy = 0;  ///< of images; NaN for tokens
   long targets = 0;
+  /// Images: confusion[label][prediction], counts; empty for tokens.
+  std::vector<std::vector<long>> confusion;
 };
 
 /// Micro-batches of the set are dealt to virtual ranks and their f64 sums combined as those of a
@@ -40,12 +43,12 @@ class Evaluator {
   struct Sums {
     double loss = 0;
     double targets = 0;
-    double correct = 0;
-    friend Sums operator+(Sums a, Sums b) {
-      return {a.loss + b.loss, a.targets + b.targets, a.correct + b.correct};
-    }
+    friend Sums operator+(Sums a, Sums b) { return {a.loss + b.loss, a.targets + b.targets}; }
   };
 
+  Sums run_leaf(Model& model, Pass& pass, IndexRange range);
+  void count_predictions(const ModelInput& input, const std::int32_t* predictions);
+  [[nodiscard]] std::vector<std::vector<long>> gather_confusion(Communicator& group) const;
   ModelInput read(long first, long count);
 
   const Dataset* dataset_;
@@ -55,6 +58,7 @@ class Evaluator {
   std::vector<std::int32_t> tokens_;
   std::vector<float> features_;
   std::vector<std::int32_t> targets_;
+  std::vector<double> confusion_;  ///< counts of this rank, [classes x classes]
 };
 
 }  // namespace lockstep

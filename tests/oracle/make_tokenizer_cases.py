@@ -92,8 +92,10 @@ def train():
     trainer = trainers.BpeTrainer(vocab_size=1000, max_token_length=12, special_tokens=["<|endoftext|>"],
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                                   show_progress=False)
-    tokenizer.train_from_iterator([PROSE, PROSE, *TEXTS, *TEXTS], trainer)
+    texts = [text for text in TEXTS if "<|" not in text]
+    tokenizer.train_from_iterator(2 * [PROSE, *texts], trainer)
     tokenizer.add_tokens(["<|user|>"])
+    tokenizer.pre_tokenizer = byte_level(True)
     return tokenizer
 
 
