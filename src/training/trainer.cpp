@@ -13,6 +13,7 @@
 #include "base/human.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/model_source.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/step_exchange.h"
 #include "parallel/step_executor.h"
@@ -41,6 +42,10 @@ class Run {
  private:
   [[nodiscard]] bool is_writer() const { return group_->rank() == 0; }
   [[nodiscard]] long last_step() const { return setup_.plan->num_steps(); }
+  /// Samples consumed after `updates` steps.
+  [[nodiscard]] long samples_done(long updates) const {
+    return updates == 0 ? 0 : setup_.plan->samples_after(updates - 1);
+  }
   void restore();
   void open_files();
   void announce() const;
@@ -117,18 +122,26 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
 }
 
 void Run::restore() {
+  state_.initialise(static_cast<std::uint64_t>(config_->run.seed));
+  const std::string& source = setup_.model_config.init_from;
+  if (!setup_.resume && source.empty()) {
+    return;
+  }
+  // One rank reads, so that hosts need not share a disk.
+  collectively(*group_, [&] {
+    if (is_writer() && setup_.resume) {
+      load_checkpoint(setup_.resume->path, state_, false);
+    } else if (is_writer()) {
+      load_source_weights(source, setup_.model_config, state_);
+    }
+  });
+  group_->broadcast(state_.master(), state_.master_bytes(), 0);
   if (!setup_.resume) {
-    state_.initialise(static_cast<std::uint64_t>(config_->run.seed));
+    state_.refresh_compute_copy();
     return;
   }
   step_ = setup_.resume->state.step;
   saved_step_ = step_;
-  collectively(*group_, [&] {
-    if (is_writer()) {
-      load_checkpoint(setup_.resume->path, state_, false);
-    }
-  });
-  group_->broadcast(state_.master(), state_.master_bytes(), 0);
   for (const Optimizer::State& buffer : state_.optimizer().states()) {
     group_->broadcast(buffer.data, state_.master_bytes(), 0);
   }
@@ -211,7 +224,7 @@ std::size_t Run::allocated_bytes() const {
 RunState Run::run_state() const {
   RunState state;
   state.step = step_;
-  state.samples = setup_.plan->samples_after(step_);
+  state.samples = samples_done(step_);
   state.tokens = state.samples * setup_.data->targets_per_sample();
   state.seed = static_cast<std::uint64_t>(config_->run.seed);
   state.virtual_data = setup_.layout.virtual_data;
@@ -263,13 +276,13 @@ void Run::report(const StepResult& result, double lr) {
   const std::int64_t now = now_ns();
   const long steps = std::max(1L, step_ - window_step_);
   const double window_seconds = static_cast<double>(now - window_ns_) * 1e-9;
-  const long samples = setup_.plan->samples_after(step_) - setup_.plan->samples_after(window_step_);
+  const long samples = samples_done(step_) - samples_done(window_step_);
   const double tokens =
       static_cast<double>(samples) * static_cast<double>(setup_.data->targets_per_sample());
   TrainRecord record;
   record.step = step_;
-  record.epoch = setup_.plan->epochs_after(step_);
-  record.samples = setup_.plan->samples_after(step_);
+  record.epoch = (step_ == 0 ? 0 : setup_.plan->epochs_after(step_ - 1));
+  record.samples = samples_done(step_);
   record.tokens = record.samples * setup_.data->targets_per_sample();
   record.loss = result.updated ? result.loss : kNoNumber;
   record.grad_norm = result.grad_norm;
@@ -380,8 +393,7 @@ void Run::finish(TrainingEnd end) {
     summary.steps = step_;
     summary.loss = last_record_.loss;
     summary.evaluation = last_evaluation_;
-    const long samples =
-        setup_.plan->samples_after(step_) - setup_.plan->samples_after(first_step_);
+    const long samples = samples_done(step_) - samples_done(first_step_);
     const double tokens =
         static_cast<double>(samples) * static_cast<double>(setup_.data->targets_per_sample());
     summary.tokens_per_second = training_seconds_ > 0 ? tokens / training_seconds_ : 0;
