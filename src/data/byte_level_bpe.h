@@ -35,6 +35,8 @@ class ByteLevelBpe final : public Tokenizer {
  public:
   /// Errors: RequestError for patterns that are not supported, see PieceSplitter.
   explicit ByteLevelBpe(TokenizerTables tables);
+  ByteLevelBpe(const ByteLevelBpe&) = delete;
+  ByteLevelBpe& operator=(const ByteLevelBpe&) = delete;
   ~ByteLevelBpe() override;
 
   [[nodiscard]] std::int32_t vocab_size() const override;

@@ -13,7 +13,8 @@
 namespace lockstep {
 
 /// The pattern GPT-2 cuts texts with, and every byte-level tokeniser that names no other.
-extern const char* const kGpt2Pattern;
+inline constexpr const char* kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 /// One step of pre-tokenisation. Each match of the pattern becomes a piece of its own, and so does
 /// what lies between matches; the next step cuts those pieces further.

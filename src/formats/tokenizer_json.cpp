@@ -130,7 +130,7 @@ void check_model(const Json& model, const std::string& path) {
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json& value = member(model, key);
-    if (!value.is_null() && value != "") {
+    if (!value.is_null() && value != Json(std::string())) {
       throw_request_error("{}: model.{} is {}, expected none", path, key, value.dump());
     }
   }
