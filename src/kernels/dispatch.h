@@ -6,6 +6,7 @@
 #include "device/dry/dry_queue.h"
 #include "device/queue.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/isa.h"
 
 namespace lockstep {
 
@@ -18,6 +19,7 @@ template <typename Op>
 void dispatch(Queue& queue, const Op& op) {
   switch (queue.kind()) {
     case DeviceKind::kCpu:
+      select_instruction_set();
       run_on_cpu(static_cast<CpuQueue&>(queue), op);
       return;
     case DeviceKind::kDry:

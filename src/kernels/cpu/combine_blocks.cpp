@@ -1,0 +1,68 @@
+#include "base/integers.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/row_tasks.h"
+#include "kernels/matmul.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/combine_blocks.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::HWY_NAMESPACE {
+namespace {
+
+template <typename T, typename Out>
+void combine_as(const CombineBlocks& op, long row_begin, long row_end) {
+  const long cols = op.out.cols;
+  for (long row = row_begin; row < row_end; ++row) {
+    const T* first = op.blocks.first.row<T>(row);
+    const T* bias = op.bias.as<T>();
+    const T* residual = op.residual ? op.residual.row<T>(row) : nullptr;
+    Out* out = op.out.row<Out>(row);
+    for_vectors(0, cols, [&](long col, auto part) HWY_ATTR {
+      auto sum = tree_sum_of(op.blocks.count, [&](long block) HWY_ATTR {
+        return part.load(first + block * op.blocks.stride + col);
+      });
+      if (bias != nullptr) {
+        sum = hn::Add(sum, part.load(bias + col));
+      }
+      if (residual != nullptr) {
+        sum = hn::Add(sum, part.load(residual + col));
+      }
+      part.store(sum, out + col);
+    });
+  }
+}
+
+void combine(const CombineBlocks& op, long row_begin, long row_end) {
+  const bool bf16 = op.blocks.first.dtype == DType::kBF16;
+  if (op.out.dtype == DType::kBF16) {
+    (bf16 ? combine_as<BFloat16, BFloat16> : combine_as<float, BFloat16>)(op, row_begin, row_end);
+  } else {
+    (bf16 ? combine_as<BFloat16, float> : combine_as<float, float>)(op, row_begin, row_end);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep {
+namespace {
+
+HWY_EXPORT(combine);
+
+}  // namespace
+
+void run_on_cpu(CpuQueue& queue, const CombineBlocks& op) {
+  for_ranges(queue.threads(), op.out.rows, kElementsPerTask / op.out.cols, [&](IndexRange rows) {
+    HWY_DYNAMIC_DISPATCH(combine)(op, rows.begin, rows.end);
+  });
+}
+
+}  // namespace lockstep
+#endif
