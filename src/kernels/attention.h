@@ -27,6 +27,12 @@ struct Rotary {
 
 void launch(Queue& queue, const Rotary& op);
 
+/// Largest head_dim of attention: a block of each operand lives on the stack of a thread.
+inline constexpr long kMaxHeadDim = 1024;
+
+/// Head dimensions are padded to a multiple of this inside the kernels.
+inline constexpr long kHeadDimMultiple = 16;
+
 /// Sizes of one attention: rows of q, k, v are `batch` sequences of `seq_length` tokens; q has
 /// `heads` heads of `head_dim` columns, k and v have `kv_heads`; head h reads kv head
 /// h / (heads / kv_heads).
@@ -54,13 +60,15 @@ struct AttentionForward {
   float* log_sum_exp = nullptr;
 
   [[nodiscard]] Cost cost() const;
-  [[nodiscard]] std::size_t workspace_bytes() const;
+  [[nodiscard]] std::size_t workspace_bytes() const { return 0; }
 };
 
 void launch(Queue& queue, const AttentionForward& op);
 
 /// Gradients of AttentionForward, deterministic: every sum has a fixed order; heads that share a
-/// kv head are summed in head order in f32. dq, dk, dv are overwritten.
+/// kv head are summed in head order in f32. dq, dk, dv are overwritten and overlap no operand.
+/// Parallel over sequences and kv heads. Scratch: none when dk and dv can hold the sums
+/// themselves, else an f32 copy of both.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
 
@@ -75,6 +83,10 @@ struct AttentionBackward {
   Matrix dk;
   Matrix dv;
 
+  /// Whether dk and dv are f32 and need no masked tail, so that sums build up in them.
+  [[nodiscard]] bool accumulates_in_place() const {
+    return dk.dtype == DType::kF32 && shape.head_dim % kHeadDimMultiple == 0;
+  }
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const;
 };

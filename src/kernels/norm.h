@@ -26,7 +26,9 @@ struct TokenBlocks {
 /// sum = round(tree sum of x's blocks + x_bias + residual); y = norm(sum) * gain (+ bias).
 /// The norm is computed in f32 from the rounded sum. Without x_bias, residual and further blocks
 /// `sum` may be absent: x is then normalised as it is. mean (absent for kRms) and rstd hold one
-/// f32 a row for the backward pass. gain and bias are one row in the dtype of x.
+/// f32 a row for the backward pass; both may be null. gain and bias are one row. All operands have
+/// the dtype of y, but the blocks of x may be f32 where y is bf16 (partial sums of a split product).
+/// sum may alias residual or the first block.
 struct NormForward {
   static constexpr const char* kName = "norm_forward";
 
@@ -50,7 +52,9 @@ void launch(Queue& queue, const NormForward& op);
 
 /// dx = round(dresidual + gradient of the norm), where x is what was normalised (the rounded sum)
 /// and dresidual (may be absent; dx may alias it or dy) reaches x past the norm. dgain and dbias
-/// (f32, dbias absent for kRms) get the sums over tokens, added to what is there if `accumulate`.
+/// (f32, dbias null where there is no bias) get the sums over tokens, added to what is there if
+/// `accumulate`. The blocks of dy may be f32 where the rest is bf16. token_blocks.seq_length divides
+/// the number of rows.
 struct NormBackward {
   static constexpr const char* kName = "norm_backward";
 
