@@ -163,7 +163,7 @@ void write_tensors(const std::string& path, const Tensors& tensors, DType dtype 
 std::string load(const Tensors& tensors, TestModel& model) {
   const ScratchFolder folder;
   write_tensors(folder / "model.safetensors", tensors);
-  const std::string error =
+  std::string error =
       request_error_of([&] { load_hugging_face(folder.path(), model.config, model.state); });
   CHECK((error.empty() || model.untouched()));
   return error;
@@ -454,12 +454,16 @@ TEST_CASE("a destination that is in use is refused and left as it was") {
   fs::create_directory(folder / "full");
   test::write_file(folder / "full/config.json", "mine");
 
-  for (const std::string& name : {folder / "file", folder / "full", folder.path(), std::string()}) {
-    CHECK_FALSE(request_error_of([&] {
-                  export_hugging_face(
-                      model.state.table(), model.state.master(), model.config, name);
-                }).empty());
-  }
+  const auto refusal = [&](const std::string& name) {
+    return request_error_of([&] {
+      export_hugging_face(model.state.table(), model.state.master(), model.config, name);
+    });
+  };
+
+  CHECK_THAT(refusal(folder / "file"), Catch::Contains("exists"));
+  CHECK_THAT(refusal(folder / "full"), Catch::Contains("exists"));
+  CHECK_THAT(refusal(folder.path()), Catch::Contains("exists"));
+  CHECK_THAT(refusal(""), Catch::Contains("destination"));
   CHECK_THROWS_AS(
       export_hugging_face(
           model.state.table(), model.state.master(), model.config, folder / "file/below"),
