@@ -17,6 +17,7 @@ namespace lockstep {
 /// requests). It progresses only inside `poll` and `wait` of this or any other operation of the
 /// communicator: call `poll` between layers.
 /// Collective: every rank starts the operations of a communicator in the same order.
+/// Destroy it before its communicator.
 class Operation {
  public:
   Operation() = default;
@@ -25,9 +26,11 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   /// Begins. The buffer must hold this rank's contribution and is not to be touched until done.
-  /// Never waits for another rank. No allocation.
+  /// Not to be called before the last start is done. Never waits for another rank. No allocation.
   virtual void start() = 0;
-  /// Does what can be done without waiting; true when this rank's result is complete.
+  /// Does what can be done without waiting; true when this rank's result is complete and the
+  /// buffer is free again (also when it was never started). Throws Error when ranks turn out to
+  /// have started different operations.
   virtual bool poll() = 0;
   /// Polls until done. Throws Error, naming the operation and the ranks that are missing, after the
   /// communicator's time limit.
@@ -38,7 +41,8 @@ class Operation {
 enum class Reduction { kOrdered, kNative };
 
 /// The ranks of a group. Every function marked collective is called by all of them in the same
-/// order. Used by one thread of a rank.
+/// order; ranks that call different ones, or with different sizes, get an Error that names both.
+/// After an Error the communicator is of no further use. Used by one thread of a rank.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -49,7 +53,9 @@ class Communicator {
   [[nodiscard]] virtual int size() const = 0;
 
   /// Memory, zero-filled, that ranks of one host can read and write directly. Buffers of ordered
-  /// reductions must come from here. Collective; every rank asks for the same size.
+  /// reductions must come from here. It stays valid until the communicator
+  /// is destroyed, whatever happens to the Memory: releasing it must not need the other ranks.
+  /// Collective; every rank asks for the same size.
   virtual Memory allocate(std::size_t bytes) = 0;
 
   /// data = sum over the ranks, on every rank, in f32 in the order of the aligned tree over the
@@ -60,8 +66,8 @@ class Communicator {
                                                      long count,
                                                      Reduction reduction) = 0;
 
-  /// As make_all_reduce, but only data[part_of(chunks, size, rank)] (in chunks of 4,096 elements,
-  /// count is a multiple) holds the sum afterwards; the rest is undefined. Collective.
+  /// As an ordered make_all_reduce, but only data[part_of(chunks, size, rank)] (in chunks of 4,096
+  /// elements, count is a multiple) holds the sum afterwards; the rest is undefined. Collective.
   virtual std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) = 0;
 
   /// Every rank's part, part_of(chunks, size, r) of `data` in chunks of chunk_bytes, reaches every
@@ -71,7 +77,7 @@ class Communicator {
                                                      std::size_t chunk_bytes) = 0;
 
   /// all[r * mine.size() + i] = mine[i] of rank r. For a few numbers (at most kMaxValues a rank).
-  /// Collective; waits for the others.
+  /// Collective; waits for the others. No allocation.
   virtual void all_gather(std::span<const double> mine, std::span<double> all) = 0;
   static constexpr int kMaxValues = 256;
 
@@ -82,8 +88,10 @@ class Communicator {
   /// text of every rank, by rank. Collective; waits. For start-up and errors.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;
 
-  /// The ranks with the same `color`, ordered by this group's ranks. Collective.
-  virtual std::unique_ptr<Communicator> split(int color) = 0;
+  /// The ranks with this rank's color, ordered by this group's ranks. color_of[r] is the color of
+  /// rank r, the same on every rank (so that a described group can be split as well). The result
+  /// keeps the time limit. Destroy it before this communicator. Collective.
+  virtual std::unique_ptr<Communicator> split(std::span<const int> color_of) = 0;
 
   /// Host number of every rank (0, 1, ... in order of first appearance).
   [[nodiscard]] virtual const std::vector<int>& host_of() const = 0;
@@ -94,7 +102,12 @@ class Communicator {
   /// Gives up after this many seconds of waiting for other ranks; 0: never.
   virtual void set_time_limit(double seconds) = 0;
 
-  /// Bytes this rank has sent to others so far (copies through shared memory included).
+  /// Bytes this rank has sent to others so far, copies through shared memory included. An operation
+  /// counts when it starts, as `items_sent_by` (comm/exchange.h) says: on one host, and on hosts
+  /// of one rank each, with S = this rank's part of an N-byte buffer,
+  ///   all-reduce N - S + (P-1) S, reduce-scatter N - S, all-gather (P-1) S.
+  /// A native all-reduce counts as 2 (P-1)/P N, an all_gather of values as 8 (P-1) a value, a
+  /// broadcast as (P-1) times its bytes at the root. Barriers and texts do not count.
   [[nodiscard]] virtual double bytes_sent() const = 0;
 
  protected:

@@ -10,8 +10,12 @@
 namespace lockstep {
 namespace {
 
-// Four rounds make a strong permutation in theory; small halves ask for a margin.
+// Four rounds make a strong permutation only of large halves. With halves of a few bits the cycle
+// walk shows what is left of the structure: over 40,000 epochs of 5 samples, 6 rounds put some
+// samples up to 9 % too often at a place, 8 rounds 3 %; 12 cannot be told from chance (chi-squared).
 constexpr int kRounds = 6;
+constexpr int kRoundsOfSmallHalves = 12;
+constexpr unsigned kSmallHalfBits = 4;       // up to 256 samples
 constexpr std::uint32_t kWordsPerRound = 4;  // every call uses one word of its own Philox block
 
 /// One pass of the network over 2 * half_bits bits.
@@ -19,7 +23,8 @@ std::uint64_t permute(std::uint64_t value, const RandomStream& stream, unsigned 
   const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
   std::uint64_t left = value >> half_bits;
   std::uint64_t right = value & mask;
-  for (std::uint64_t round = 0; round < kRounds; ++round) {
+  const std::uint64_t rounds = half_bits <= kSmallHalfBits ? kRoundsOfSmallHalves : kRounds;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
     const std::uint64_t input = round << 32U | right;
     const std::uint64_t mixed = left ^ (stream.bits(input * kWordsPerRound) & mask);
     left = right;

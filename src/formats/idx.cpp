@@ -134,7 +134,7 @@ std::string find_part(const std::string& folder, const std::string& name) {
   if (std::filesystem::exists(plain, ignored)) {
     return plain.string();
   }
-  const std::string compressed = plain.string() + ".gz";
+  std::string compressed = plain.string() + ".gz";
   if (!std::filesystem::exists(compressed, ignored)) {
     throw_request_error("{}: neither {} nor {}.gz is there", folder, name, name);
   }

@@ -10,7 +10,9 @@ namespace lockstep {
 /// c[m x n] = op(a)[m x k] * op(b)[k x n], or c += it, where op transposes its operand if asked.
 /// a and b have one dtype (f32 or bf16); c has theirs or f32; accumulation is in f32, c is rounded
 /// once. `accumulate` needs c in f32. Operands may be views with any stride; c may not overlap them.
-/// The bits depend on the shapes, dtypes and transpositions alone, never on threads or addresses.
+/// The bits depend on the shapes, dtypes and transpositions alone, never on threads or addresses
+/// (and on what matmul_implementation_name() tells of the machine). The workspace holds
+/// the operand of the shorter side of c in f32: 4 k min(m, n) bytes, about.
 struct MatMul {
   static constexpr const char* kName = "matmul";
 

@@ -6,12 +6,14 @@
 
 namespace lockstep {
 
-/// AdamW (Loshchilov & Hutter, 2019), in PyTorch's order of operations, elementwise in f32:
+/// AdamW (Loshchilov & Hutter, 2019), elementwise in f32 with fused multiply-adds where the
+/// processor has them; square root and division are IEEE's:
 ///   g = gradient * gradient_scale;  p = p - lr * weight_decay * p
 ///   m = beta1 m + (1 - beta1) g;    v = beta2 v + (1 - beta2) g^2
-///   p = p - (lr / correction1) * m / (sqrt(v) / sqrt(correction2) + epsilon)
+///   p = p - (lr / correction1) * m / (sqrt(v) * (1 / sqrt(correction2)) + epsilon)
 /// with correction_i = 1 - beta_i^t for update number t = 1, 2, ... The new p is also written,
-/// rounded, to compute_bf16 unless that is null. 28 (f32) or 30 bytes an element.
+/// rounded, to compute_bf16 unless that is null. 28 (f32) or 30 bytes an element. Cutting the range
+/// anywhere leaves the bits.
 struct AdamW {
   static constexpr const char* kName = "adamw";
 
@@ -37,7 +39,8 @@ struct AdamW {
 void launch(Queue& queue, const AdamW& op);
 
 /// g = gradient * gradient_scale + weight_decay * p; with momentum: b = momentum b + g, g = b;
-/// p = p - lr g (PyTorch's SGD). velocity is null without momentum.
+/// p = p - lr g (PyTorch's SGD). velocity is null without momentum, and zeros before the first step.
+/// Cutting the range anywhere leaves the bits.
 struct Sgd {
   static constexpr const char* kName = "sgd";
 

@@ -9,6 +9,8 @@
 namespace lockstep {
 
 /// out[c] (+)= sum over rows of x[r, c] in f32, cut as TokenBlocks says: gradients of biases.
+/// Rows of a block are summed in pieces of 32, the pieces by the aligned tree, then the blocks.
+/// x.rows is a multiple of token_blocks.seq_length.
 struct ColumnSum {
   static constexpr const char* kName = "column_sum";
 
@@ -24,7 +26,7 @@ struct ColumnSum {
 void launch(Queue& queue, const ColumnSum& op);
 
 /// outputs[j][i] = tree sum over t of inputs[t][i], for all j: the aligned tree over num_inputs
-/// leaves, in f32. Outputs may be any of the inputs. No multiple of anything is asked of count;
+/// leaves (at most 65,536), in f32. Outputs may be any of the inputs. No multiple of anything is asked of count;
 /// cutting the range anywhere leaves the bits.
 struct SumTree {
   static constexpr const char* kName = "sum_tree";
@@ -45,6 +47,7 @@ void launch(Queue& queue, const SumTree& op);
 inline constexpr long kChunkElements = 4096;
 
 /// chunk_sums[j] = sum of squares, in f64, of chunk j of x; count is a multiple of kChunkElements.
+/// The order within a chunk is the same for every instruction set.
 struct SquaredSums {
   static constexpr const char* kName = "squared_sums";
 

@@ -26,7 +26,7 @@ class Model {
   /// pops its activations. Gradients are of loss_scale * (sum of the losses of trained targets).
   virtual LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) = 0;
 
-  /// Loss (and correct classifications) without gradients; leaves the stack as it was.
+  /// Loss (and predictions) without gradients; leaves the stack as it was.
   virtual LossPart evaluate(Pass& pass, const ModelInput& batch) = 0;
 
   /// Floating-point operations of forward and backward a target, for the utilisation shown.

@@ -34,8 +34,10 @@ struct Pass {
 
 /// What a micro-batch adds to the loss.
 struct LossPart {
-  double sum = 0;    ///< of the losses of its trained targets, not scaled
-  long correct = 0;  ///< classification: images whose largest logit is the label
+  double sum = 0;  ///< of the losses of its trained targets, not scaled
+  /// Evaluation of a classifier: the class with the largest logit, one an image; valid until
+  /// something else is pushed on the pass's stack. Null otherwise.
+  const std::int32_t* predictions = nullptr;
 };
 
 }  // namespace lockstep

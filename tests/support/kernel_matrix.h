@@ -54,7 +54,10 @@ class KernelMatrix {
   KernelMatrix& fill_normal(std::uint64_t site, double scale = 1.0, double offset = 0.0) {
     const RandomStream random(17, RandomPurpose::kTest, site);
     for_each([&](long r, long c) {
-      set(r, c, offset + scale * static_cast<double>(random.normal(static_cast<std::uint64_t>(r * cols_ + c))));
+      set(r,
+          c,
+          offset + scale * static_cast<double>(
+                               random.normal(static_cast<std::uint64_t>(r * cols_ + c))));
     });
     return *this;
   }

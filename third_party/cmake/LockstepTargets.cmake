@@ -29,6 +29,7 @@ function(lockstep_library folder)
 endfunction()
 
 # lockstep_unit_tests(FOLDER): tests/unit/FOLDER/*_test.cpp as one program; every case is a ctest test.
+# With several jobs ctest starts tests in descending COST, so that these cheap ones come first.
 function(lockstep_unit_tests folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${folder}/*_test.cpp)
   if(NOT sources)
@@ -36,7 +37,7 @@ function(lockstep_unit_tests folder)
   endif()
   add_executable(unit_${folder} ${sources})
   target_link_libraries(unit_${folder} PRIVATE lockstep_test_main lockstep_${folder})
-  catch_discover_tests(unit_${folder} TEST_PREFIX "${folder}: " PROPERTIES LABELS unit TIMEOUT 60)
+  catch_discover_tests(unit_${folder} TEST_PREFIX "${folder}: " PROPERTIES LABELS unit TIMEOUT 60 COST 1000)
 endfunction()
 
 # lockstep_rank_test(NAME SOURCES ... RANKS ... DEPENDS ...): one program, one ctest test a rank count.

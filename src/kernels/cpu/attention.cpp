@@ -117,7 +117,7 @@ void forward_block(const QueryBlock& block, long head_dim) {
   HWY_ALIGN float queries[kBlockElements];  // [head_dim x queries]
   HWY_ALIGN float result[kBlockElements];   // [head_dim x queries]
   HWY_ALIGN float scores[kBlock * kBlock];  // [keys x queries]
-  Softmax softmax;
+  Softmax softmax;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below
   const long padded = padded_head_dim(head_dim);
   const long lanes = round_up(block.queries, kLanes);
   const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));

@@ -187,8 +187,9 @@ void backward_block(const QueryRows& rows,
                     const KeyRows& key_rows,
                     bool first_head,
                     const KeyGradients& sums) {
-  QueryTiles tiles;
-  PairTiles pair;
+  // Clearing the tiles would touch megabytes of which small head_dims use little.
+  QueryTiles tiles;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+  PairTiles pair;    // NOLINT(cppcoreguidelines-pro-type-member-init)
   const long head_dim = rows.q.cols;
   const long padded = padded_head_dim(head_dim);
   const long lanes = round_up(rows.queries, kLanes);

@@ -74,7 +74,7 @@ template <typename T>
 void pack_transposed(
     const T* from, long stride, long outer, long inner, long width, float* packed) {
   static constexpr std::array<T, kInnerBlock> kZeros{};
-  for (long first = 0; first < width; first += 4) {
+  for (long first = 0; first < round_up(outer, kLanes); first += 4) {
     std::array<const T*, 4> rows{};
     for (long row = 0; row < 4; ++row) {
       rows[static_cast<std::size_t>(row)] =
@@ -84,19 +84,18 @@ void pack_transposed(
   }
 }
 
+// `readable` elements may be read at each inner index; those after `outer` are used by nobody.
 template <typename T>
-void pack_straight(const T* from, long stride, long outer, long inner, long width, float* packed) {
-  const Floats d;
-  const long whole = outer / kLanes * kLanes;
+void pack_straight(
+    const T* from, long stride, long outer, long readable, long inner, long width, float* packed) {
+  const long lanes = round_up(outer, kLanes);
+  const long whole = std::min(lanes, readable / kLanes * kLanes);
   for (long i = 0; i < inner; ++i, from += stride, packed += width) {
     for (long lane = 0; lane < whole; lane += kLanes) {
-      hn::StoreU(load_floats(d, from + lane), d, packed + lane);
+      store_floats(load_floats(Floats(), from + lane), packed + lane);
     }
-    for (long lane = whole; lane < outer; ++lane) {
-      packed[lane] = load_float(from + lane);
-    }
-    for (long lane = outer; lane < width; ++lane) {
-      packed[lane] = 0;
+    if (whole < lanes) {
+      store_floats(load_first(from + whole, readable - whole), packed + whole);
     }
   }
 }
@@ -111,7 +110,8 @@ void pack_as(const GemmOperand& operand, const GemmRange& range, StripShape shap
     if (operand.inner_stride == 1) {
       pack_transposed(from, operand.outer_stride, outer, inner, shape.width, packed);
     } else {
-      pack_straight(from, operand.inner_stride, outer, inner, shape.width, packed);
+      const long readable = range.outer_end - first;
+      pack_straight(from, operand.inner_stride, outer, readable, inner, shape.width, packed);
     }
     from += shape.outer * operand.outer_stride;
     packed += inner * shape.width;
@@ -181,9 +181,10 @@ constexpr auto tile_functions(std::integer_sequence<int, Rows...> /*rows*/) {
 
 void multiply(const StripProduct& p) {
   static constexpr auto kTiles = tile_functions(std::make_integer_sequence<int, kRows>());
-  for (long row = 0; row < p.rows; row += kRows) {
-    const auto& tiles = kTiles[static_cast<std::size_t>(std::min(kRows, p.rows - row) - 1)];
-    const float* a = p.a + row / kRows * p.a_strip_stride;
+  const float* a = p.a;
+  for (long row = 0; row < p.rows; row += p.a_strip_rows, a += p.a_strip_stride) {
+    const auto& tiles =
+        kTiles[static_cast<std::size_t>(std::min(p.a_strip_rows, p.rows - row) - 1)];
     for (long col = 0; col < p.cols; col += kCols) {
       const long cols = std::min(kCols, p.cols - col);
       const TileFunction tile = tiles[cols > kLanes ? 1 : 0];

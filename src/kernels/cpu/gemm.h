@@ -44,8 +44,9 @@ struct GemmStrips {
 GemmStrips gemm_strips();
 
 /// Copies a range of an operand, converted to f32, as strips: strip s holds the outer indices from
-/// s * shape.outer on as [inner][width] floats, zeros where there are none. `packed` is aligned to
-/// 64 bytes and holds ceil(outer / shape.outer) * width * inner floats.
+/// s * shape.outer on as [inner][width] floats. What a strip holds beside its outer indices is not
+/// specified. `packed` is aligned to 64 bytes and holds ceil(outer / shape.outer) * width * inner
+/// floats; shape.width is that of gemm_strips, shape.outer at most.
 void pack_strips(const GemmOperand& operand,
                  const GemmRange& range,
                  StripShape shape,
@@ -54,6 +55,7 @@ void pack_strips(const GemmOperand& operand,
 /// c[rows x cols] (+)= a * b over `inner` indices. b is packed; a is packed, or any f32 matrix.
 struct StripProduct {
   const float* a = nullptr;
+  long a_strip_rows = 0;  ///< at most the register block's
   long a_outer_stride = 0;
   long a_inner_stride = 0;
   long a_strip_stride = 0;

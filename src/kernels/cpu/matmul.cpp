@@ -7,6 +7,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/native_bf16.h"
 #include "kernels/matmul.h"
 
 namespace lockstep {
@@ -48,6 +49,8 @@ struct Plan {
 Plan plan_of(const MatMul& op, long threads) {
   Plan plan;
   plan.strips = gemm_strips();
+  const long row_strips = std::max(1L, ceil_div(op.m(), plan.strips.a.outer));
+  plan.strips.a.outer = std::max(1L, ceil_div(op.m(), row_strips));
   plan.rows_are_longer = op.m() > op.n();
   plan.a_is_read_in_place =
       plan.rows_are_longer && op.a.dtype == DType::kF32 && op.n() <= kFewColumns;
@@ -108,7 +111,9 @@ class Product {
       multiply_block(rows, cols, op_.c.row<float>(rows.begin) + cols.begin, op_.c.stride);
       return;
     }
-    alignas(64) std::array<float, kTaskWidth*(kTaskLength + kTaskWidth)> sums;
+    // Filled before it is read; clearing it would cost as much as a pass over it.
+    alignas(64) std::array<float, kTaskWidth*(kTaskLength + kTaskWidth)>
+        sums;  // NOLINT(*-member-init)
     multiply_block(rows, cols, sums.data(), cols.size());
     round_rows(sums.data(),
                cols.size(),
@@ -134,7 +139,7 @@ class Product {
   }
 
   void multiply_block(IndexRange rows, IndexRange cols, float* c, long c_stride) const {
-    alignas(64) std::array<float, kTaskWidth * kInnerBlock> packed;
+    alignas(64) std::array<float, kTaskWidth * kInnerBlock> packed;  // NOLINT(*-member-init)
     const IndexRange own = plan_.rows_are_longer ? rows : cols;
     for (long block = 0; block < plan_.inner_blocks; ++block) {
       const IndexRange inner = inner_range(block);
@@ -145,6 +150,7 @@ class Product {
                     packed.data());
       }
       StripProduct product;
+      product.a_strip_rows = plan_.strips.a.outer;
       if (plan_.a_is_read_in_place) {
         product.a = static_cast<const float*>(a_.data) + rows.begin * a_.outer_stride +
                     inner.begin * a_.inner_stride;
@@ -178,15 +184,31 @@ class Product {
   long task_columns_;
 };
 
+bool is_native(const MatMul& op) {
+  return op.a.dtype == DType::kBF16 && op.k() > 0 && native_bf16_is_preferred();
+}
+
 }  // namespace
+
+std::string matmul_implementation_name() {
+  return "strips " + instruction_set_name() + ", bf16 " +
+         (native_bf16_is_preferred() ? "by " + native_bf16_name() : "as f32");
+}
 
 std::size_t cpu_matmul_workspace_bytes(const MatMul& op) {
   select_instruction_set();
+  if (is_native(op)) {
+    return 0;
+  }
   const Plan plan = plan_of(op, 1);
   return static_cast<std::size_t>(plan.shared_width * op.k()) * sizeof(float);
 }
 
 void run_on_cpu(CpuQueue& queue, const MatMul& op) {
+  if (is_native(op)) {
+    multiply_native_bf16(queue.threads(), op);
+    return;
+  }
   const bool small = op.m() * op.n() * op.k() < kSmallProduct;
   const Plan plan = plan_of(op, small ? 1 : queue.threads().num_threads());
   auto* shared = reinterpret_cast<float*>(queue.workspace(cpu_matmul_workspace_bytes(op)));

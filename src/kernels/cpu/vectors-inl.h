@@ -24,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// As many floats as a register holds.
 using Floats = hn::ScalableTag<float>;
 using FloatVector = hn::Vec<Floats>;
-constexpr long kLanes = HWY_MAX_BYTES / 4;
+inline constexpr long kLanes = HWY_MAX_BYTES / 4;
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
@@ -129,7 +129,7 @@ HWY_INLINE void for_vectors(long begin, long end, const Body& body) {
 }
 
 /// Most leaves of tree_sum_of: 2^16.
-constexpr int kMaxTreeLevels = 16;
+inline constexpr int kMaxTreeLevels = 16;
 
 /// Sums leaf(0) .. leaf(count - 1), vectors of f32, by the aligned tree; count is at least 1. Sums
 /// of whole subtrees wait, by level, until their right neighbour is complete; the last leaf

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "base/aligned_tree.h"
 #include "base/error.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/native_bf16.h"
 #include "support/catch.h"
 #include "support/test_matrix.h"
 
@@ -210,6 +212,41 @@ TEST_CASE("a product takes the planned workspace whatever the number of threads"
       CHECK_NOTHROW(launch(queue, problem.op));
     }
   }
+}
+
+TEST_CASE("native bf16 products are right for any number of threads, or refused") {
+  for (const Form& form : all_forms()) {
+    if (form.dtype != DType::kBF16) {
+      continue;
+    }
+    for (const Shape& shape : {Shape{300, 33, 65}, Shape{17, 600, 100}}) {
+      const Problem before(shape, form, 5);
+      Problem expected(shape, form, 5);
+      ThreadPool one(1);
+      if (!native_bf16_is_available()) {
+        CHECK_THROWS_AS(multiply_native_bf16(one, expected.op), Error);
+        continue;
+      }
+      multiply_native_bf16(one, expected.op);
+      CHECK(worst_error(expected, before) <= 1.0);
+      CHECK(expected.c.outside_is_untouched());
+      for (const int threads : {2, 5}) {
+        ThreadPool pool(threads);
+        Problem problem(shape, form, 5);
+
+        multiply_native_bf16(pool, problem.op);
+
+        CHECK(problem.c.same_bits(expected.c));
+      }
+    }
+  }
+}
+
+TEST_CASE("the implementation's name tells how bf16 products are computed") {
+  const std::string name = matmul_implementation_name();
+
+  CHECK(name.find("strips") == 0);
+  CHECK((name.find("as f32") != std::string::npos) != native_bf16_is_preferred());
 }
 
 TEST_CASE("the cost of a product counts two operations for each inner index") {

@@ -1,0 +1,117 @@
+#include <cmath>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/model_source.h"
+#include "cli/commands.h"
+#include "cli/model_source.h"
+#include "cli/rank_resources.h"
+#include "data/image_dataset.h"
+#include "data/token_dataset.h"
+#include "data/window_dataset.h"
+#include "training/collectively.h"
+#include "training/evaluator.h"
+#include "training/memory_plan.h"
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Dataset> open_data(const Configuration& config) {
+  const std::string& source =
+      config.evaluate.data.empty() ? config.data.validation : config.evaluate.data;
+  if (source.empty()) {
+    throw_request_error(
+        "evaluate.data is not set: give a token file, or for an mlp a folder with "
+        "IDX files");
+  }
+  if (source.ends_with(".jsonl")) {
+    throw_request_error("evaluate.data = \"{}\": multiple choice is not yet available", source);
+  }
+  const ModelConfig& model = config.model;
+  if (model.architecture == "mlp") {
+    DatasetShape shape;
+    shape.features = model.layer_sizes.front();
+    shape.num_classes = model.layer_sizes.back();
+    return std::make_unique<ImageDataset>(source, "t10k", shape, config.data.ignore_token);
+  }
+  const long stride = config.evaluate.stride == 0 ? model.seq_length : config.evaluate.stride;
+  return std::make_unique<WindowDataset>(
+      find_shards(source), model.seq_length, stride, model.vocab_size, config.data.ignore_token);
+}
+
+void print_result(const Evaluation& evaluation, bool json) {
+  const bool images = !std::isnan(evaluation.accuracy);
+  if (json) {
+    nlohmann::json object{{"loss", evaluation.loss},
+                          {"perplexity", std::exp(evaluation.loss)},
+                          {"targets", evaluation.targets}};
+    if (images) {
+      object["accuracy"] = evaluation.accuracy;
+      object["confusion"] = evaluation.confusion;
+    }
+    fmt::print("{}\n", object.dump());
+    return;
+  }
+  fmt::print("targets     {}\nloss        {:.6f}\nperplexity  {:.4f}\n",
+             evaluation.targets,
+             evaluation.loss,
+             std::exp(evaluation.loss));
+  if (images) {
+    fmt::print("accuracy    {:.2f} %\n", 100 * evaluation.accuracy);
+    fmt::print("confusion   (a row a label, a column a prediction)\n");
+    for (const auto& row : evaluation.confusion) {
+      fmt::print("  {:>6}\n", fmt::join(row, " "));
+    }
+  }
+}
+
+}  // namespace
+
+int run_evaluate(const Request& request, MpiRuntime& runtime) {
+  const RankResources rank = start_rank(request.config, runtime);
+  Configuration config = request.config;
+  std::unique_ptr<Dataset> data;
+  std::unique_ptr<Model> model;
+  const DType dtype = config.run.precision == "bf16" ? DType::kBF16 : DType::kF32;
+  VirtualLayout layout;
+  layout.data_ranks = rank.world->size();
+  layout.data_rank = rank.world->rank();
+  collectively(*rank.world, [&] {
+    if (config.model.init_from.empty()) {
+      throw_request_error(
+          "model.init_from is not set: give a checkpoint, a run's folder or a "
+          "Hugging Face folder");
+    }
+    adopt_model_of_source(config);
+    data = open_data(config);
+    data->check_share(rank.world->rank(), rank.world->size());
+    bool changed = false;
+    layout.virtual_tensor = choose_virtual_degree(config.parallel.virtual_tensor, 1, changed);
+    layout.virtual_data =
+        choose_virtual_degree(config.parallel.virtual_data, layout.data_ranks, changed);
+    model = make_model(config.model, dtype, layout.virtual_tensor);
+  });
+  Queue& queue = *rank.queue;
+  ModelState state(model->parameters(), dtype, {.name = "sgd"}, queue);
+  collectively(*rank.world, [&] {
+    if (rank.world->rank() == 0) {
+      load_source_weights(config.model.init_from, config.model, state);
+    }
+  });
+  rank.world->broadcast(state.master(), state.master_bytes(), 0);
+  state.refresh_compute_copy();
+  const long micro = std::min(config.train.micro_batch_size, data->num_samples());
+  const std::vector<long> sizes{micro, std::max(1L, data->num_samples() % micro)};
+  ActivationStack stack(queue, measure_pass(*model, dtype, sizes).activations);
+  Evaluator evaluator(*data, micro, 0);
+  const Evaluation evaluation = evaluator.run(*model, state, stack, layout, *rank.world, queue);
+  if (rank.world->rank() == 0) {
+    print_result(evaluation, config.evaluate.json);
+  }
+  return 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+#include "cli/rank_resources.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <sched.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "training/collectively.h"
+
+namespace lockstep {
+namespace {
+
+// The cores this process may run on, as text that is equal for equal sets.
+std::string allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    return "";
+  }
+  std::string text;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) {
+      text += (text.empty() ? "" : ",") + std::to_string(core);
+    }
+  }
+  return text;
+}
+
+void refuse_different_configurations(const Configuration& config, Communicator& world) {
+  const std::string text = to_toml(config);
+  const std::string mine = to_hex(hash_of(text.data(), text.size()));
+  const std::vector<std::string> all = world.all_gather_text(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
+      throw_request_error(
+          "rank {} was started with another configuration than rank 0: give all ranks the same "
+          "flags and the same configuration file",
+          rank);
+    }
+  }
+}
+
+// Where every rank runs: host, cores, threads.
+void announce(const std::vector<std::string>& hosts,
+              const std::vector<std::string>& cores,
+              const std::vector<std::string>& threads) {
+  log::info("{} rank{} on the CPU", hosts.size(), hosts.size() == 1 ? "" : "s");
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    log::info("  rank {}: host {}, cores {}, {} thread{}",
+              rank,
+              hosts[rank],
+              cores[rank],
+              threads[rank],
+              threads[rank] == "1" ? "" : "s");
+    const auto num_cores = 1 + std::count(cores[rank].begin(), cores[rank].end(), ',');
+    if (std::stol(threads[rank]) > num_cores) {
+      log::warn(
+          "  rank {} has {} threads on {} core{}: start it with more cores (mpirun --bind-to "
+          "none, or --map-by slot:PE={}) or lower run.threads",
+          rank,
+          threads[rank],
+          num_cores,
+          num_cores == 1 ? "" : "s",
+          threads[rank]);
+    }
+  }
+}
+
+}  // namespace
+
+int num_allowed_cores() {
+  const std::string cores = allowed_cores();
+  return cores.empty() ? 1 : 1 + static_cast<int>(std::count(cores.begin(), cores.end(), ','));
+}
+
+RankResources start_rank(const Configuration& config, MpiRuntime& runtime) {
+  const std::string cores = allowed_cores();
+  long threads = config.run.threads;
+  if (threads == 0) {
+    // Ranks of a host that may run on the same cores share them. Hosts in network namespaces of one
+    // machine look like one here, and share its cores as well.
+    MpiOptions plain;
+    plain.time_limit_seconds = static_cast<double>(config.fault.hang_timeout_seconds);
+    const auto group = make_world(runtime, plain);
+    const std::vector<std::string> all = group->all_gather_text(cores);
+    const auto& host_of = group->host_of();
+    const auto here = host_of[static_cast<std::size_t>(group->rank())];
+    long sharing = 0;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      sharing += host_of[rank] == here && all[rank] == cores ? 1 : 0;
+    }
+    threads = std::max(1L, num_allowed_cores() / sharing);
+  }
+  RankResources rank;
+  rank.queue = std::make_unique<CpuQueue>(static_cast<int>(threads));
+  MpiOptions options;
+  options.threads = &rank.queue->threads();
+  options.time_limit_seconds = static_cast<double>(config.fault.hang_timeout_seconds);
+  rank.world = make_world(runtime, options);
+  refuse_different_configurations(config, *rank.world);
+  const auto hosts = rank.world->all_gather_text(runtime.host_name());
+  const auto all_cores = rank.world->all_gather_text(cores);
+  const auto all_threads = rank.world->all_gather_text(std::to_string(threads));
+  if (rank.world->rank() == 0) {
+    announce(hosts, all_cores, all_threads);
+  }
+  return rank;
+}
+
+}  // namespace lockstep

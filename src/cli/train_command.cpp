@@ -1,0 +1,33 @@
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/model_source.h"
+#include "cli/rank_resources.h"
+#include "training/collectively.h"
+#include "training/trainer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kStoppedStatus = 75;
+
+}  // namespace
+
+int run_train(const Request& request, MpiRuntime& runtime) {
+  const RankResources rank = start_rank(request.config, runtime);
+  Configuration config = request.config;
+  collectively(*rank.world, [&] { adopt_model_of_source(config); });
+  const TrainingConfig training{.model = config.model,
+                                .data = config.data,
+                                .train = config.train,
+                                .run = config.run,
+                                .parallel = config.parallel,
+                                .optimizer = config.optimizer,
+                                .lr_schedule = config.lr_schedule,
+                                .checkpoint = config.checkpoint,
+                                .fault = config.fault,
+                                .log = config.log,
+                                .text = to_toml(config)};
+  return train(training, *rank.world, *rank.queue) == TrainingEnd::kStopped ? kStoppedStatus : 0;
+}
+
+}  // namespace lockstep

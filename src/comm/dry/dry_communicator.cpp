@@ -1,0 +1,124 @@
+#include "comm/dry/dry_communicator.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "base/error.h"
+#include "kernels/reduce.h"
+
+namespace lockstep {
+namespace {
+
+// Not null and far from anything mapped, also from the addresses of the dry device.
+constexpr std::uintptr_t kFirstAddress = std::uintptr_t{3} << 45U;
+
+class DryOperation final : public Operation {
+ public:
+  DryOperation(DryCommunicator& group, const DryCall& call) : group_(group), call_(call) {}
+  void start() override { group_.record(call_); }
+  bool poll() override { return true; }
+  void wait() override {}
+
+ private:
+  DryCommunicator& group_;
+  DryCall call_;
+};
+
+}  // namespace
+
+DryCommunicator::DryCommunicator(int rank, const std::vector<long>& host_of)
+    : rank_(rank), hosts_(host_of) {
+  LOCKSTEP_CHECK(0 <= rank && rank < size());
+}
+
+void DryCommunicator::record(const DryCall& call) {
+  ++num_calls_;
+  bytes_sent_ += call.bytes_sent;
+  if (listener_) {
+    listener_(*this, call);
+  }
+}
+
+Memory DryCommunicator::allocate(std::size_t bytes) {
+  const std::uintptr_t address = kFirstAddress + allocated_bytes_;
+  allocated_bytes_ += round_up(bytes, kMemoryAlignment);
+  return {std::bit_cast<void*>(address), bytes, nullptr};
+}
+
+std::unique_ptr<Operation> DryCommunicator::make(
+    const char* name, Exchange exchange, long count, long chunk, long item_bytes) {
+  const auto item = static_cast<double>(item_bytes);
+  const double sent = items_sent_by(hosts_, exchange, rank_, count, chunk) * item;
+  return std::make_unique<DryOperation>(*this,
+                                        DryCall{name, static_cast<double>(count) * item, sent});
+}
+
+std::unique_ptr<Operation> DryCommunicator::make_all_reduce(float* /*data*/,
+                                                            long count,
+                                                            Reduction reduction) {
+  if (reduction == Reduction::kOrdered) {
+    return make("all_reduce", Exchange::kAllReduce, count, kAllReduceChunk, sizeof(float));
+  }
+  const double bytes = static_cast<double>(count) * sizeof(float);
+  return std::make_unique<DryOperation>(
+      *this, DryCall{"native_all_reduce", bytes, 2.0 * bytes * (size() - 1) / size()});
+}
+
+std::unique_ptr<Operation> DryCommunicator::make_reduce_scatter(float* /*data*/, long count) {
+  LOCKSTEP_CHECK(count % kChunkElements == 0);
+  return make("reduce_scatter", Exchange::kReduceScatter, count, kChunkElements, sizeof(float));
+}
+
+std::unique_ptr<Operation> DryCommunicator::make_all_gather(void* /*data*/,
+                                                            std::size_t bytes,
+                                                            std::size_t chunk_bytes) {
+  LOCKSTEP_CHECK(chunk_bytes > 0 && bytes % chunk_bytes == 0);
+  return make("all_gather",
+              Exchange::kAllGather,
+              static_cast<long>(bytes),
+              static_cast<long>(chunk_bytes),
+              1);
+}
+
+void DryCommunicator::all_gather(std::span<const double> mine, std::span<double> all) {
+  LOCKSTEP_CHECK(mine.size() <= kMaxValues &&
+                 all.size() == mine.size() * static_cast<std::size_t>(size()));
+  for (std::size_t begin = 0; begin < all.size(); begin += mine.size()) {
+    std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+  const double bytes = static_cast<double>(mine.size_bytes());
+  record({"values", bytes * size(), bytes * (size() - 1)});
+}
+
+void DryCommunicator::broadcast(void* /*data*/, std::size_t bytes, int root) {
+  const double buffer = static_cast<double>(bytes);
+  record({"broadcast", buffer, root == rank_ ? buffer * (size() - 1) : 0.0});
+}
+
+void DryCommunicator::barrier() {
+  record({"barrier", 0, 0});
+}
+
+std::vector<std::string> DryCommunicator::all_gather_text(const std::string& text) {
+  record({"text", 0, 0});
+  return std::vector<std::string>(static_cast<std::size_t>(size()), text);
+}
+
+std::unique_ptr<Communicator> DryCommunicator::split(std::span<const int> color_of) {
+  LOCKSTEP_CHECK(color_of.size() == static_cast<std::size_t>(size()));
+  const int color = color_of[static_cast<std::size_t>(rank_)];
+  std::vector<long> hosts;
+  int rank = 0;
+  for (int other = 0; other < size(); ++other) {
+    if (color_of[static_cast<std::size_t>(other)] == color) {
+      rank = other == rank_ ? static_cast<int>(hosts.size()) : rank;
+      hosts.push_back(hosts_.host_of(other));
+    }
+  }
+  auto group = std::make_unique<DryCommunicator>(rank, hosts);
+  group->listen(listener_);
+  return group;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// The dry communicator: one rank of a described group. It moves nothing and records what a real
+// group would have moved.
+#pragma once
+
+#include <functional>
+
+#include "comm/communicator.h"
+#include "comm/exchange.h"
+
+namespace lockstep {
+
+/// One communication of the group, as rank `rank` saw it.
+struct DryCall {
+  const char* name =
+      "";  ///< all_reduce, native_all_reduce, reduce_scatter, all_gather, values, ...
+  double buffer_bytes = 0;  ///< of the whole buffer
+  double bytes_sent = 0;    ///< by this rank, as Communicator::bytes_sent counts
+};
+
+/// Every collective completes at once, as if the other ranks held the same values as this one.
+/// Memory is an address range that must not be touched.
+class DryCommunicator final : public Communicator {
+ public:
+  using Listener = std::function<void(const DryCommunicator& group, const DryCall& call)>;
+
+  /// The group has one rank for every entry of host_of; entries that are equal share a host.
+  DryCommunicator(int rank, const std::vector<long>& host_of);
+
+  /// `listener` hears of every start of an operation and every other collective of this group and
+  /// of those split off it later.
+  void listen(Listener listener) { listener_ = std::move(listener); }
+  [[nodiscard]] long num_calls() const { return num_calls_; }
+  /// By `allocate` of this group.
+  [[nodiscard]] std::size_t allocated_bytes() const { return allocated_bytes_; }
+  [[nodiscard]] const HostMap& hosts() const { return hosts_; }
+  /// Counts a communication and tells the listener. No allocation.
+  void record(const DryCall& call);
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return hosts_.num_ranks(); }
+  Memory allocate(std::size_t bytes) override;
+  std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
+  std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) override;
+  std::unique_ptr<Operation> make_all_gather(void* data,
+                                             std::size_t bytes,
+                                             std::size_t chunk_bytes) override;
+  void all_gather(std::span<const double> mine, std::span<double> all) override;
+  void broadcast(void* data, std::size_t bytes, int root) override;
+  void barrier() override;
+  /// This rank's text for every rank.
+  std::vector<std::string> all_gather_text(const std::string& text) override;
+  std::unique_ptr<Communicator> split(std::span<const int> color_of) override;
+  [[nodiscard]] const std::vector<int>& host_of() const override { return hosts_.host_of(); }
+  void poll() override {}
+  void set_time_limit(double /*seconds*/) override {}
+  [[nodiscard]] double bytes_sent() const override { return bytes_sent_; }
+
+ private:
+  std::unique_ptr<Operation> make(
+      const char* name, Exchange exchange, long count, long chunk, long item_bytes);
+
+  int rank_;
+  HostMap hosts_;
+  Listener listener_;
+  long num_calls_ = 0;
+  double bytes_sent_ = 0;
+  std::size_t allocated_bytes_ = 0;
+};
+
+}  // namespace lockstep

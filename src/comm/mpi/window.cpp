@@ -1,0 +1,61 @@
+#include "comm/mpi/window.h"
+
+#include <cstring>
+#include <exception>
+
+#include <sys/mman.h>
+
+#include "base/integers.h"
+#include "comm/mpi/mpi_call.h"
+#include "device/cpu/cpu_queue.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20U;
+
+}  // namespace
+
+SharedWindow::SharedWindow(MPI_Comm host, std::size_t bytes) : bytes_(round_up(bytes, kPage)) {
+  int size = 0;
+  int rank = 0;
+  mpi_call(MPI_Comm_size(host, &size), "MPI_Comm_size");
+  mpi_call(MPI_Comm_rank(host, &rank), "MPI_Comm_rank");
+  if (size == 1) {
+    alone_ = allocate_host(bytes_);
+    own_ = alone_.data();
+    pieces_.push_back(own_);
+    return;
+  }
+  MPI_Info info = MPI_INFO_NULL;
+  mpi_call(MPI_Info_create(&info), "MPI_Info_create");
+  // Pieces may then start on pages of their own.
+  MPI_Info_set(info, "alloc_shared_noncontig", "true");
+  const int code = MPI_Win_allocate_shared(
+      static_cast<MPI_Aint>(bytes_), 1, info, host, static_cast<void*>(&own_), &window_);
+  MPI_Info_free(&info);
+  mpi_call(code, "MPI_Win_allocate_shared");
+  for (int local = 0; local < size; ++local) {
+    MPI_Aint piece_bytes = 0;
+    int unit = 0;
+    std::byte* piece = nullptr;
+    mpi_call(MPI_Win_shared_query(window_, local, &piece_bytes, &unit, static_cast<void*>(&piece)),
+             "MPI_Win_shared_query");
+    pieces_.push_back(piece);
+  }
+  if (bytes_ >= kHugePage) {
+    madvise(own_, bytes_, MADV_HUGEPAGE);  // advice only: failure costs speed, nothing else
+  }
+  std::memset(own_, 0, bytes_);  // also places the pages near this rank
+  mpi_call(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all");
+}
+
+SharedWindow::~SharedWindow() {
+  if (window_ != MPI_WIN_NULL && std::uncaught_exceptions() == 0) {
+    MPI_Win_unlock_all(window_);
+    MPI_Win_free(&window_);
+  }
+}
+
+}  // namespace lockstep

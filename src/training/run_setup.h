@@ -1,0 +1,41 @@
+// What a training run is made of, put together before its first step.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "comm/communicator.h"
+#include "data/batch_reader.h"
+#include "data/dataset.h"
+#include "nn/model.h"
+#include "parallel/virtual_layout.h"
+#include "training/evaluator.h"
+#include "training/memory_plan.h"
+#include "training/trainer.h"
+
+namespace lockstep {
+
+/// Everything that is decided before memory is taken or a file written.
+struct RunSetup {
+  std::unique_ptr<Dataset> data;
+  std::unique_ptr<Dataset> validation;  ///< null: no evaluation
+  std::optional<BatchPlan> plan;
+  std::optional<CheckpointLocation> resume;  ///< equal on all ranks
+  VirtualLayout layout;
+  ModelConfig model_config;  ///< with everything filled in
+  std::unique_ptr<Model> model;
+  DType dtype = DType::kF32;
+  PassMemory pass_memory;
+  MemoryPlan memory;
+};
+
+/// Opens the data, finds the checkpoint to go on from, chooses the virtual layout, builds the model
+/// on paper and checks that it fits. Collective. Errors: RequestError on all ranks alike.
+RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Queue& queue);
+
+/// What decides bits on this machine beside the virtual layout: instruction set, libraries.
+std::string machine_fingerprint();
+
+}  // namespace lockstep

@@ -1,0 +1,425 @@
+#include "training/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/human.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/model_source.h"
+#include "parallel/gradient_reducer.h"
+#include "parallel/step_exchange.h"
+#include "parallel/step_executor.h"
+#include "training/collectively.h"
+#include "training/metrics.h"
+#include "training/progress.h"
+#include "training/run_setup.h"
+#include "training/signals.h"
+#include "training/trace.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kStopFlag = 1;
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+// One run: its memory, its files and its loop.
+class Run {
+ public:
+  Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queue& queue);
+
+  TrainingEnd loop();
+
+ private:
+  [[nodiscard]] bool is_writer() const { return group_->rank() == 0; }
+  [[nodiscard]] long last_step() const { return setup_.plan->num_steps(); }
+  /// Samples consumed after `updates` steps.
+  [[nodiscard]] long samples_done(long updates) const {
+    return updates == 0 ? 0 : setup_.plan->samples_after(updates - 1);
+  }
+  void restore();
+  void open_files();
+  void announce() const;
+  StepResult take_step();
+  void report(const StepResult& result, double lr);
+  void evaluate();
+  void save();
+  void finish(TrainingEnd end);
+  [[nodiscard]] RunState run_state() const;
+  [[nodiscard]] std::size_t allocated_bytes() const;
+
+  const TrainingConfig* config_;
+  RunSetup setup_;
+  Communicator* group_;
+  Queue* queue_;
+  long step_ = 0;  ///< updates (or skipped steps) done
+  long first_step_ = 0;
+  long saved_step_ = -1;
+
+  ModelState state_;
+  GradientReducer reducer_;
+  StepExchange exchange_;
+  ActivationStack stack_;
+  StepExecutor executor_;
+  std::optional<BatchReader> reader_;
+  std::optional<Evaluator> evaluator_;
+
+  std::optional<CheckpointWriter> checkpoints_;
+  std::optional<MetricsWriter> metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<Progress> progress_;
+  std::optional<StepTracer> tracer_;
+
+  std::int64_t start_ns_ = now_ns();
+  std::int64_t window_ns_ = 0;  ///< when the steps of the next line began
+  long window_step_ = 0;
+  double training_seconds_ = 0;  ///< of the loop, without evaluations and checkpoints
+  TrainRecord last_record_;
+  std::optional<EvalRecord> last_evaluation_;
+};
+
+Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queue& queue)
+    : config_(&config),
+      setup_(std::move(setup)),
+      group_(&group),
+      queue_(&queue),
+      state_(setup_.model->parameters(), setup_.dtype, config.optimizer, queue),
+      reducer_(setup_.model->parameters(), setup_.layout, config.parallel, group, queue),
+      exchange_(setup_.model->parameters().flat_size(), group, queue),
+      stack_(queue, setup_.pass_memory.activations),
+      executor_(*setup_.model, state_, stack_, reducer_, exchange_, setup_.layout, queue) {
+  queue.workspace(setup_.pass_memory.workspace);
+  queue.seal_workspace();
+  restore();
+  const VirtualLayout& layout = setup_.layout;
+  reader_.emplace(*setup_.data,
+                  SampleOrder(static_cast<std::uint64_t>(config.run.seed),
+                              setup_.data->num_samples(),
+                              config.data.shuffle),
+                  *setup_.plan,
+                  BatchReaderOptions{.micro_batch_size = config.train.micro_batch_size,
+                                     .num_virtual = layout.virtual_data,
+                                     .virtual_begin = layout.first_owned(),
+                                     .virtual_end = layout.first_owned() + layout.owned(),
+                                     .first_step = step_});
+  if (setup_.validation) {
+    evaluator_.emplace(*setup_.validation,
+                       config.train.micro_batch_size,
+                       config.train.eval_batches * config.train.global_batch_size);
+  }
+  setup_.memory.batches = reader_->buffer_bytes() + (evaluator_ ? evaluator_->buffer_bytes() : 0);
+  open_files();
+  announce();
+}
+
+void Run::restore() {
+  state_.initialise(static_cast<std::uint64_t>(config_->run.seed));
+  const std::string& source = setup_.model_config.init_from;
+  if (!setup_.resume && source.empty()) {
+    return;
+  }
+  // One rank reads, so that hosts need not share a disk.
+  collectively(*group_, [&] {
+    if (is_writer() && setup_.resume) {
+      load_checkpoint(setup_.resume->path, state_, false);
+    } else if (is_writer()) {
+      load_source_weights(source, setup_.model_config, state_);
+    }
+  });
+  group_->broadcast(state_.master(), state_.master_bytes(), 0);
+  if (!setup_.resume) {
+    state_.refresh_compute_copy();
+    return;
+  }
+  step_ = setup_.resume->state.step;
+  saved_step_ = step_;
+  for (const Optimizer::State& buffer : state_.optimizer().states()) {
+    group_->broadcast(buffer.data, state_.master_bytes(), 0);
+  }
+  state_.refresh_compute_copy();
+  if (step_ > last_step()) {
+    throw_request_error(
+        "the checkpoint to go on from is at step {}, this configuration ends at {}: "
+        "raise train.steps or train.epochs, or use another train.output_dir",
+        step_,
+        last_step());
+  }
+}
+
+void Run::open_files() {
+  const std::string& directory = config_->train.output_dir;
+  try {
+    fs::create_directories(directory + "/logs");  // each host its own, if they share no disk
+    if (!config_->log.trace.empty()) {
+      fs::create_directories(directory + "/trace");
+    }
+    log::add_file(directory + "/logs");
+    tracer_.emplace(parse_trace_range(config_->log.trace), directory + "/trace", group_->rank());
+    if (!is_writer()) {
+      return;
+    }
+    std::ofstream(directory + "/config.toml") << config_->text;
+    metrics_.emplace(directory + "/metrics.jsonl");
+    metrics_->truncate_after(step_);
+    if (config_->log.tensorboard) {
+      fs::create_directories(directory + "/tensorboard");
+      tensorboard_.emplace(directory + "/tensorboard", step_ + 1);
+    }
+    checkpoints_.emplace(directory, config_->checkpoint, state_, *queue_);
+  } catch (const fs::filesystem_error& failure) {
+    throw_error("train.output_dir: {}", failure.what());
+  }
+}
+
+void Run::announce() const {
+  if (!is_writer()) {
+    return;
+  }
+  const ParameterTable& table = setup_.model->parameters();
+  const VirtualLayout& layout = setup_.layout;
+  log::info("model: {}, {} parameters in {} tensors, {}",
+            setup_.model_config.architecture,
+            human_count(static_cast<double>(table.num_elements())),
+            table.parameters().size(),
+            config_->run.precision);
+  log::info("data: {} samples, {} validation samples, {} steps",
+            setup_.data->num_samples(),
+            setup_.validation ? setup_.validation->num_samples() : 0,
+            last_step());
+  log::info("virtual layout: {} x data, {} x tensor; same bits on {} data ranks ({})",
+            layout.virtual_data,
+            layout.virtual_tensor,
+            fmt::join(equivalent_degrees(layout.virtual_data), ", "),
+            config_->parallel.reduction == "ordered"
+                ? machine_fingerprint()
+                : "not promised: parallel.reduction is native");
+  log::info("memory of a rank: {} ({})",
+            human_bytes(static_cast<std::int64_t>(setup_.memory.total())),
+            setup_.memory.text());
+  if (setup_.resume) {
+    log::info("going on from step {} ({})", step_, setup_.resume->path);
+  }
+}
+
+std::size_t Run::allocated_bytes() const {
+  MemoryPlan used = setup_.memory;
+  used.parameters = state_.master_bytes();
+  used.compute = state_.compute_bytes();
+  used.gradients = reducer_.accumulator_bytes();
+  used.optimizer = state_.optimizer().bytes();
+  used.activations = stack_.peak_bytes();
+  used.workspace = queue_->workspace_bytes();
+  return used.total();
+}
+
+RunState Run::run_state() const {
+  RunState state;
+  state.step = step_;
+  state.samples = samples_done(step_);
+  state.tokens = state.samples * setup_.data->targets_per_sample();
+  state.seed = static_cast<std::uint64_t>(config_->run.seed);
+  state.virtual_data = setup_.layout.virtual_data;
+  state.virtual_tensor = setup_.layout.virtual_tensor;
+  state.accumulate = config_->parallel.accumulate;
+  state.precision = config_->run.precision;
+  state.optimizer = config_->optimizer.name;
+  state.fingerprint = machine_fingerprint();
+  state.model = setup_.model_config;
+  return state;
+}
+
+StepResult Run::take_step() {
+  const StepBatch& batch = reader_->next();
+  const double lr = learning_rate(config_->optimizer, config_->lr_schedule, step_, last_step());
+  tracer_->begin_step(step_ + 1);
+  const StepResult result = executor_.run(batch,
+                                          {.lr = lr,
+                                           .grad_clip = config_->optimizer.grad_clip,
+                                           .update_number = step_ + 1,
+                                           .flags = stop_requested() ? kStopFlag : 0});
+  tracer_->end_step(step_ + 1);
+  if (!result.finite && config_->fault.nan == "stop") {
+    throw_error(
+        "step {}: loss {} and gradient norm {} are not both finite; nothing of this step "
+        "was kept (fault.nan = \"skip\" goes on without the update)",
+        step_ + 1,
+        result.loss,
+        result.grad_norm);
+  }
+  ++step_;
+  if (!result.updated && is_writer()) {
+    log::warn("step {} skipped: {}",
+              step_,
+              result.finite ? "its batch has no trained target" : "loss or norm is not finite");
+  }
+  report(result, lr);
+  return result;
+}
+
+void Run::report(const StepResult& result, double lr) {
+  if (!is_writer()) {
+    return;
+  }
+  const bool logged = is_logged_step(step_, config_->log.interval, last_step());
+  if (!logged && !progress_->live()) {
+    return;
+  }
+  const std::int64_t now = now_ns();
+  const long steps = std::max(1L, step_ - window_step_);
+  const double window_seconds = static_cast<double>(now - window_ns_) * 1e-9;
+  const long samples = samples_done(step_) - samples_done(window_step_);
+  const double tokens =
+      static_cast<double>(samples) * static_cast<double>(setup_.data->targets_per_sample());
+  TrainRecord record;
+  record.step = step_;
+  record.epoch = (step_ == 0 ? 0 : setup_.plan->epochs_after(step_ - 1));
+  record.samples = samples_done(step_);
+  record.tokens = record.samples * setup_.data->targets_per_sample();
+  record.loss = result.updated ? result.loss : kNoNumber;
+  record.grad_norm = result.grad_norm;
+  record.lr = lr;
+  record.seconds = window_seconds / static_cast<double>(steps);
+  record.tokens_per_second = tokens / window_seconds;
+  record.mfu = kNoNumber;
+  record.memory_bytes = static_cast<long>(allocated_bytes());
+  last_record_ = record;
+  progress_->update(record, now);
+  if (!logged) {
+    return;
+  }
+  metrics_->write(record);
+  if (tensorboard_) {
+    write_scalars(*tensorboard_, record);
+  }
+  training_seconds_ += window_seconds;
+  window_ns_ = now;
+  window_step_ = step_;
+}
+
+void Run::evaluate() {
+  const std::int64_t begin = now_ns();
+  const Evaluation evaluation =
+      evaluator_->run(*setup_.model, state_, stack_, setup_.layout, *group_, *queue_);
+  if (is_writer()) {
+    EvalRecord record;
+    record.step = step_;
+    record.loss = evaluation.loss;
+    record.perplexity = std::exp(evaluation.loss);
+    record.accuracy = evaluation.accuracy;
+    metrics_->write(record);
+    if (tensorboard_) {
+      write_scalars(*tensorboard_, record);
+    }
+    last_evaluation_ = record;
+    log::info("step {}: validation loss {:.4f}{} ({} targets)",
+              step_,
+              record.loss,
+              std::isnan(record.accuracy)
+                  ? fmt::format(", perplexity {:.2f}", record.perplexity)
+                  : fmt::format(", accuracy {:.2f} %", 100 * record.accuracy),
+              evaluation.targets);
+  }
+  window_ns_ += now_ns() - begin;
+}
+
+void Run::save() {
+  if (is_writer()) {
+    const std::int64_t begin = now_ns();
+    metrics_->sync();
+    try {
+      checkpoints_->save(run_state());
+    } catch (const Error& failure) {
+      // The older checkpoints are still there: training is worth more than this one.
+      log::error("checkpoint of step {} not written: {}", step_, failure.what());
+    }
+    window_ns_ += now_ns() - begin;
+  }
+  saved_step_ = step_;
+}
+
+TrainingEnd Run::loop() {
+  first_step_ = step_;
+  if (is_writer()) {
+    progress_.emplace(ProgressOptions{.first_step = step_ + 1,
+                                      .last_step = last_step(),
+                                      .log_interval = config_->log.interval,
+                                      .live = config_->log.progress});
+    if (step_ == last_step()) {
+      log::info("already complete: step {} of {}", step_, last_step());
+    }
+  }
+  group_->barrier();
+  tracer_->set_origin(now_ns());
+  start_ns_ = now_ns();
+  window_ns_ = start_ns_;
+  window_step_ = step_;
+  TrainingEnd end = TrainingEnd::kFinished;
+  while (step_ < last_step()) {
+    const StepResult result = take_step();
+    const bool stop = result.flags >= kStopFlag;
+    const bool last = step_ == last_step();
+    const auto due = [&](long interval) { return interval > 0 && step_ % interval == 0; };
+    if (evaluator_ && !stop && (last || due(config_->train.eval_interval))) {
+      evaluate();
+    }
+    if (last || stop || due(config_->checkpoint.interval)) {
+      save();
+    }
+    if (stop && !last) {
+      end = TrainingEnd::kStopped;
+      break;
+    }
+  }
+  finish(end);
+  return end;
+}
+
+void Run::finish(TrainingEnd end) {
+  tracer_->finish();
+  if (is_writer()) {
+    checkpoints_->wait();
+    metrics_->sync();
+    progress_.reset();
+    RunSummary summary;
+    summary.steps = step_;
+    summary.loss = last_record_.loss;
+    summary.evaluation = last_evaluation_;
+    const long samples = samples_done(step_) - samples_done(first_step_);
+    const double tokens =
+        static_cast<double>(samples) * static_cast<double>(setup_.data->targets_per_sample());
+    summary.tokens_per_second = training_seconds_ > 0 ? tokens / training_seconds_ : 0;
+    summary.seconds = static_cast<double>(now_ns() - start_ns_) * 1e-9;
+    summary.memory_bytes = static_cast<long>(allocated_bytes());
+    summary.output_dir = config_->train.output_dir;
+    if (step_ > first_step_) {
+      fmt::print("{}", summary_table(summary));
+    }
+    log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), setup_.memory.total());
+    log::info("hash of weights and optimiser state: {}", to_hex(state_.hash()));
+    if (end == TrainingEnd::kStopped) {
+      log::info("stopped by a signal after step {}; start again to go on", step_);
+    }
+  }
+  group_->barrier();  // every file is durable before any rank leaves
+}
+
+}  // namespace
+
+TrainingEnd train(const TrainingConfig& config, Communicator& group, Queue& queue) {
+  collectively(group, [&] { parse_trace_range(config.log.trace); });
+  RunSetup setup = set_up_run(config, group, queue);
+  catch_stop_signals();
+  Run run(config, std::move(setup), group, queue);
+  return run.loop();
+}
+
+}  // namespace lockstep
