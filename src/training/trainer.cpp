@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "base/clock.h"
@@ -14,6 +15,8 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/model_source.h"
+#include "device/cpu/cpu_queue.h"
+#include "kernels/cpu/peak.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/step_exchange.h"
 #include "parallel/step_executor.h"
@@ -46,6 +49,7 @@ class Run {
   [[nodiscard]] long samples_done(long updates) const {
     return updates == 0 ? 0 : setup_.plan->samples_after(updates - 1);
   }
+  void measure_peak();
   void restore();
   void open_files();
   void announce() const;
@@ -82,6 +86,7 @@ class Run {
   std::int64_t start_ns_ = now_ns();
   std::int64_t window_ns_ = 0;  ///< when the steps of the next line began
   long window_step_ = 0;
+  double peak_operations_ = 0;   ///< a second, of all ranks together
   double training_seconds_ = 0;  ///< of the loop, without evaluations and checkpoints
   TrainRecord last_record_;
   std::optional<EvalRecord> last_evaluation_;
@@ -99,6 +104,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
       executor_(*setup_.model, state_, stack_, reducer_, exchange_, setup_.layout, queue) {
   queue.workspace(setup_.pass_memory.workspace);
   queue.seal_workspace();
+  measure_peak();
   restore();
   const VirtualLayout& layout = setup_.layout;
   reader_.emplace(*setup_.data,
@@ -119,6 +125,16 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
   setup_.memory.batches = reader_->buffer_bytes() + (evaluator_ ? evaluator_->buffer_bytes() : 0);
   open_files();
   announce();
+}
+
+void Run::measure_peak() {
+  double mine = 0;
+  if (queue_->kind() == DeviceKind::kCpu) {
+    mine = measure_peak_operations(static_cast<CpuQueue&>(*queue_), setup_.dtype);
+  }
+  std::vector<double> all(static_cast<std::size_t>(group_->size()));
+  group_->all_gather({&mine, 1}, all);
+  peak_operations_ = std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 void Run::restore() {
@@ -202,6 +218,8 @@ void Run::announce() const {
             config_->parallel.reduction == "ordered"
                 ? machine_fingerprint()
                 : "not promised: parallel.reduction is native");
+  log::info("peak: {} f32 multiply-add operations/s on all ranks, measured",
+            human_count(peak_operations_));
   log::info("memory of a rank: {} ({})",
             human_bytes(static_cast<std::int64_t>(setup_.memory.total())),
             setup_.memory.text());
@@ -289,7 +307,7 @@ void Run::report(const StepResult& result, double lr) {
   record.lr = lr;
   record.seconds = window_seconds / static_cast<double>(steps);
   record.tokens_per_second = tokens / window_seconds;
-  record.mfu = kNoNumber;
+  record.mfu = record.tokens_per_second * setup_.model->operations_per_target() / peak_operations_;
   record.memory_bytes = static_cast<long>(allocated_bytes());
   last_record_ = record;
   progress_->update(record, now);
