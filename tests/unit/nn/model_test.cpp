@@ -29,10 +29,10 @@ const Variant kVariants[] = {{"mlp", true, 1},
                              {"llama", true, 2},
                              {"llama", false, 4}};
 
-// Rounding of a loss summed over `targets`: the square root of about a hundred sums of up to 37
-// terms in f32, with logits of the size of the loss.
+// Rounding of a loss: about 25 stages with sums of up to 37 terms in f32, whose independent
+// roundings add by their squares, with logits of the size of the loss.
 double loss_rounding(double loss) {
-  const double roundings = 100.0 * 37.0;
+  const double roundings = 25.0 * 37.0;
   return std::sqrt(roundings) * epsilon(DType::kF32) / 2 * std::abs(loss);
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("gradients of whole models are the slopes of the loss") {
     TinyModel model(tiny_config(variant.architecture, variant.tied), variant.blocks);
     model.backward();
     // ReLU has kinks, which small steps seldom cross.
-    const double h = std::string(variant.architecture) == "mlp" ? 1e-3 : 1e-2;
+    const double h = std::string(variant.architecture) == "mlp" ? 1e-3 : 3e-2;
     for (const Parameter& parameter : model.table().parameters()) {
       const auto size = static_cast<std::size_t>(parameter.stored_elements());
       std::vector<double> steepest(size);
