@@ -171,6 +171,18 @@ TEST_CASE("a checkpoint without its mark, or with a damaged one, is passed over"
   }
 }
 
+TEST_CASE("a mark that does not vouch for every file is damage") {
+  const ScratchFolder folder;
+  CheckpointModel model(1);
+  save(model, folder.path(), {1});
+  for (const char* text : {"{\"files\": {}}", "{\"files\": []}"}) {
+    test::write_file(folder / (name_of_step(1) + "/COMPLETE"), text);
+
+    INFO("COMPLETE holds " << text);
+    CHECK_FALSE(find_damage(folder / name_of_step(1), true).empty());
+  }
+}
+
 TEST_CASE("a folder without a complete checkpoint is refused by name") {
   const ScratchFolder folder;
 
