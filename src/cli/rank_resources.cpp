@@ -26,7 +26,8 @@ std::string allowed_cores() {
   std::string text;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (CPU_ISSET(core, &set)) {
-      text += (text.empty() ? "" : ",") + std::to_string(core);
+      text += text.empty() ? "" : ",";
+      text += std::to_string(core);
     }
   }
   return text;
