@@ -38,6 +38,7 @@ void column_linear_backward(
     const Matrix dy_block = dy.columns(block * weight.rows, weight.rows);
     if (dx.first) {
       launch(pass.queue, MatMul{.a = dy_block, .b = weight, .c = dx.block(block)});
+      pass.poll();
     }
     launch(pass.queue,
            MatMul{.a = dy_block,
@@ -77,6 +78,7 @@ void row_linear_backward(Pass& pass,
     const long first = block * weight.cols;
     if (dx) {
       launch(pass.queue, MatMul{.a = dy, .b = weight, .c = dx.columns(first, weight.cols)});
+      pass.poll();
     }
     launch(pass.queue,
            MatMul{.a = dy,

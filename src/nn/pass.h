@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "base/function_ref.h"
 #include "device/queue.h"
@@ -31,6 +32,15 @@ struct Pass {
   /// Called in a backward pass when every gradient from element `first` of the flat gradient
   /// buffer on is complete; a good moment to let communication progress, too.
   FunctionRef<void(long first)> gradients_ready;
+
+  /// Reports that the gradients of `parameter` and of all parameters behind it are complete.
+  void gradients_complete_from(int parameter) const {
+    const ParameterTable& table = weights.table();
+    gradients_ready(table.tied_size() + table[parameter].offset);
+  }
+  /// Lets communication progress where nothing new is complete. Messages between hosts move only
+  /// then, so a backward pass calls it between products.
+  void poll() const { gradients_ready(std::numeric_limits<long>::max()); }
 };
 
 /// What a micro-batch adds to the loss.

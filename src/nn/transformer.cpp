@@ -244,7 +244,7 @@ LossPart Transformer::backward(Pass& pass, const ModelInput& batch, float loss_s
     const StackScope scratch(pass.stack);
     const BlockSum dnorm = push_blocks(pass, dtype_, rows, shape_.hidden, table_[head_].num_blocks);
     loss.sum = head(pass, batch, loss_scale, &dnorm);
-    pass.gradients_ready(table_.tied_size() + table_[head_].offset);
+    pass.gradients_complete_from(head_);
     launch(pass.queue,
            NormBackward{.kind = shape_.norm,
                         .dy = dnorm,
@@ -258,10 +258,9 @@ LossPart Transformer::backward(Pass& pass, const ModelInput& batch, float loss_s
                         .accumulate = pass.accumulate,
                         .token_blocks = shape_.token_blocks()});
   }
-  pass.gradients_ready(table_.tied_size() + table_[norm_gain_].offset);
+  pass.gradients_complete_from(norm_gain_);
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     layers_[layer].backward(pass, rotary(), x_[layer], saved_[layer], d);
-    pass.gradients_ready(layers_[layer].first_gradient(table_));
   }
   embedding_backward(pass, batch, d);
   pass.gradients_ready(0);

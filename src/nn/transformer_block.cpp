@@ -105,10 +105,6 @@ TransformerBlock::TransformerBlock(const TransformerShape& shape, int index, Par
   down_ = add_linear(table, prefix + "ffn.down", shape.hidden, shape.ffn, 1, {ffn}, residual);
 }
 
-long TransformerBlock::first_gradient(const ParameterTable& table) const {
-  return table.tied_size() + table[norm1_.gain].offset;
-}
-
 void TransformerBlock::attention_forward(Pass& pass, RotaryTable rotary, const Saved& saved) const {
   const long rows = saved.qkv.rows;
   const long query = shape_.heads_per_block() * shape_.head_dim;
@@ -307,8 +303,11 @@ void TransformerBlock::backward(
     const Matrix dup =
         shape_.gated ? pass.stack.push(x.dtype, x.rows, saved.up.cols) : dact;  // in place
     row_linear_backward(pass, down_, saved.act, d, dact, shape_.token_blocks());
+    pass.gradients_complete_from(down_.weight);
     feed_forward_backward(pass, saved, dact, dup);
+    pass.poll();
     column_linear_backward(pass, up_, saved.norm2, dup, products);
+    pass.gradients_complete_from(up_.weight);
   }
   launch(pass.queue, norm_backward(pass, norm2_, products, saved.x1, saved.mean2, saved.rstd2, d));
   {
@@ -316,10 +315,14 @@ void TransformerBlock::backward(
     const Matrix dattention = pass.stack.push(x.dtype, x.rows, saved.attention.cols);
     const Matrix dqkv = pass.stack.push(x.dtype, x.rows, saved.qkv.cols);
     row_linear_backward(pass, projection_, saved.attention, d, dattention, shape_.token_blocks());
+    pass.gradients_complete_from(projection_.weight);
     attention_backward(pass, rotary, saved, dattention, dqkv);
+    pass.poll();
     column_linear_backward(pass, qkv_, saved.norm1, dqkv, products);
+    pass.gradients_complete_from(qkv_.weight);
   }
   launch(pass.queue, norm_backward(pass, norm1_, products, x, saved.mean1, saved.rstd1, d));
+  pass.gradients_complete_from(norm1_.gain);
 }
 
 }  // namespace lockstep

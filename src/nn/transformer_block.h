@@ -52,11 +52,9 @@ class TransformerBlock {
   struct Saved;
   void forward(Pass& pass, RotaryTable rotary, Matrix x, Matrix out, Saved& saved) const;
 
-  /// Turns d, the gradient of out, into that of x, in place. Leaves the stack as it was.
+  /// Turns d, the gradient of out, into that of x, in place. Leaves the stack as it was. Reports the
+  /// gradients of each linear layer as they become complete, from the last one to the first.
   void backward(Pass& pass, RotaryTable rotary, Matrix x, const Saved& saved, Matrix d) const;
-
-  /// First element of this block's gradients in the flat gradient buffer.
-  [[nodiscard]] long first_gradient(const ParameterTable& table) const;
 
   struct Saved {
     Matrix norm1;

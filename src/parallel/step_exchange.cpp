@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "kernels/reduce.h"
 
 namespace lockstep {
@@ -50,18 +51,24 @@ double StepExchange::combine(TreeNode node, std::size_t& cursor) const {
 }
 
 StepExchange::Result StepExchange::exchange(const float* buffer, double loss, double flags) {
-  launch(*queue_,
-         SquaredSums{.x = buffer + own_.begin * kChunkElements,
-                     .count = own_.size() * kChunkElements,
-                     .chunk_sums = chunk_sums_.data()});
-  queue_->synchronize();
+  {
+    const TraceSpan span("norm", "step");
+    launch(*queue_,
+           SquaredSums{.x = buffer + own_.begin * kChunkElements,
+                       .count = own_.size() * kChunkElements,
+                       .chunk_sums = chunk_sums_.data()});
+    queue_->synchronize();
+  }
   mine_[kLoss] = loss;
   mine_[kFlags] = flags;
   const auto& own_nodes = nodes_[static_cast<std::size_t>(group_->rank())];
   for (std::size_t i = 0; i < own_nodes.size(); ++i) {
     mine_[kFirstNode + i] = subtree(own_nodes[i]);
   }
-  group_->all_gather(mine_, all_);
+  {
+    const TraceSpan span("wait", "norm and loss", TraceTrack::kWaiting);
+    group_->all_gather(mine_, all_);
+  }
 
   Result result;
   std::size_t next = 0;

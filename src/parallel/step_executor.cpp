@@ -73,7 +73,6 @@ StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   for (int owned = 0; owned < layout_.owned(); ++owned) {
     leaf_losses_[static_cast<std::size_t>(owned)] = run_leaf(batch, owned, loss_scale);
   }
-  const TraceSpan span("update", "step");
   reducer_->finish();
   const double own_loss = tree_sum_in_place(std::span<double>(leaf_losses_));
   const StepExchange::Result sums =
@@ -95,6 +94,7 @@ StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   if (settings.grad_clip > 0 && result.grad_norm > settings.grad_clip) {
     gradient_scale = static_cast<float>(settings.grad_clip / (result.grad_norm + kClipEpsilon));
   }
+  const TraceSpan span("update", "step");
   state_->update(reducer_->result(), settings.lr, gradient_scale, settings.update_number);
   result.updated = true;
   return result;

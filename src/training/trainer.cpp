@@ -386,10 +386,14 @@ TrainingEnd Run::loop() {
     const bool stop = result.flags >= kStopFlag;
     const bool last = step_ == last_step();
     const auto due = [&](long interval) { return interval > 0 && step_ % interval == 0; };
-    if (evaluator_ && !stop && (last || due(config_->train.eval_interval))) {
+    // Whoever asked for a stop may not wait for long: the checkpoint comes first then.
+    if (stop) {
+      save();
+    }
+    if (evaluator_ && (last || due(config_->train.eval_interval))) {
       evaluate();
     }
-    if (last || stop || due(config_->checkpoint.interval)) {
+    if (!stop && (last || due(config_->checkpoint.interval))) {
       save();
     }
     if (stop && !last) {

@@ -2,8 +2,10 @@
 # Several "hosts" on one machine: network namespaces joined by a bridge that lives in a namespace of its own, so that
 # their traffic never touches the machine's own network. Needs root and iproute2.
 #
-# Usage: tests/cluster/hosts.sh run HOSTS SLOTS PROGRAM [ARGUMENT...]   makes the hosts, starts HOSTS x SLOTS ranks of
-#                                                                     PROGRAM over them, and removes the hosts again
+# Usage: tests/cluster/hosts.sh run HOSTS SLOTS PROGRAM [ARGUMENT...]   makes the hosts, starts SLOTS ranks of PROGRAM
+#                                                                     on each (or 3,1: three on the first, one on the
+#                                                                     second), and removes the hosts again
+#                                                     (LOCKSTEP_HOSTS_MBIT: the limit of a host's link, none if unset)
 #        tests/cluster/hosts.sh up HOSTS OWNER_PID    makes them and prints their names; hosts whose owner is
 #                                                     no more are removed by whoever makes some next
 #        tests/cluster/hosts.sh down OWNER_PID        ends what runs on them and removes them
@@ -48,6 +50,9 @@ up() { # number of hosts, owner
     ip -n "$switch" link set "port$i" master br0 up
     ip -n "$name" address add "$subnet.$((10 + i))/24" dev eth0
     ip -n "$name" link set eth0 up
+    if ((${LOCKSTEP_HOSTS_MBIT:-0} > 0)); then # the speed of what a host sends
+      tc -n "$name" qdisc add dev eth0 root tbf rate "${LOCKSTEP_HOSTS_MBIT}mbit" burst 256kb latency 50ms
+    fi
     ip -n "$name" link set lo up
     # "ip netns exec" mounts what lies here over /etc.
     mkdir -p "/etc/netns/$name"
@@ -82,7 +87,8 @@ run() { # hosts, slots, program...
   trap 'exit 143' TERM
   trap 'exit 130' INT
   hosts=$(up "$count" $$)
-  awk -v slots="$slots" '{ print $1, "slots=" slots }' <<<"$hosts" >"/tmp/lockstep-hosts.$$"
+  awk -v slots="$slots" '{ n = split(slots, list, ","); print $1, "slots=" list[NR <= n ? NR : n] }' \
+    <<<"$hosts" >"/tmp/lockstep-hosts.$$"
   mapfile -t words < <(mca)
   words=(mpirun --hostfile "/tmp/lockstep-hosts.$$" "${words[@]}" --bind-to none "$@")
   # In the background, because a signal is handled only once a foreground command has ended.

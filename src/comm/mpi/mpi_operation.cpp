@@ -1,6 +1,7 @@
 #include "comm/mpi/mpi_operation.h"
 
 #include "base/error.h"
+#include "base/trace.h"
 
 namespace lockstep {
 
@@ -12,6 +13,7 @@ MpiOperation::~MpiOperation() {
 
 void MpiOperation::start() {
   LOCKSTEP_CHECK(!running_);
+  moving_since_ns_ = 0;
   ++generation_;
   call_number_ = group_.begin_call(number_);
   running_ = true;
@@ -27,8 +29,23 @@ bool MpiOperation::poll() {
   return !running_;
 }
 
+void MpiOperation::contributed() {
+  if (moving_since_ns_ == 0 && process_trace().on()) {
+    moving_since_ns_ = now_ns();
+  }
+}
+
+void MpiOperation::finish() {
+  running_ = false;
+  if (moving_since_ns_ != 0) {
+    process_trace().record(
+        {"operation", "gradients", moving_since_ns_, now_ns(), TraceTrack::kCommunication});
+  }
+}
+
 void MpiOperation::wait() {
   if (running_) {
+    const TraceSpan span("wait", "gradients", TraceTrack::kWaiting);
     group_.wait(
         number_,
         call_number_,

@@ -32,8 +32,11 @@ class MpiOperation : public Operation, public Advancing {
   [[nodiscard]] int number() const { return number_; }
   [[nodiscard]] std::uint32_t call_number() const { return call_number_; }
   [[nodiscard]] std::uint32_t generation() const { return generation_; }
+  /// To be called once the host's ranks have all contributed: from then on something moves, and a
+  /// trace shows it as communication.
+  void contributed();
   /// To be called by advance() when it is complete.
-  void finish() { running_ = false; }
+  void finish();
 
  private:
   MpiGroup& group_;
@@ -41,6 +44,7 @@ class MpiOperation : public Operation, public Advancing {
   double bytes_sent_;
   std::uint32_t call_number_ = 0;
   std::uint32_t generation_ = 0;
+  std::int64_t moving_since_ns_ = 0;  ///< 0: not traced, or not yet
   bool running_ = false;
 };
 

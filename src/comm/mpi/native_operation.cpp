@@ -36,6 +36,7 @@ void NativeAllReduce::begin(std::uint32_t call_number, std::uint32_t generation)
                             &requests_[i]),
              "MPI_Iallreduce");
   }
+  contributed();
 }
 
 bool NativeAllReduce::is_missing(int local) const {

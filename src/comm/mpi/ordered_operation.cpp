@@ -229,6 +229,7 @@ bool OrderedOperation::advance() {
     if (!ready_) {
       return false;
     }
+    contributed();
   }
   if (!published_) {
     bool finished = true;

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""A request that cannot be met is refused by all ranks alike, once, before anything is written.
+
+Usage: refusals.py --lockstep BINARY --case NAME
+"""
+import argparse
+import sys
+import tempfile
+
+import layouts
+import runs
+from runs import Failure, Program, expect
+
+REFUSED = 2
+
+
+def refused(program, settings, changes, expected):
+    """Starts training with `changes`; checks status, a single message and that nothing was written."""
+    folder = program.folder()
+    command = program.command({**settings, "train.output_dir": str(folder), **changes}, 2)
+    check_refusal(program, command, expected, folder)
+
+
+def check_refusal(program, command, expected, folder):
+    status, output = program.finish(program.start(command))
+    expect(status == REFUSED, f"status {status}, expected {REFUSED}: {' '.join(command)}\n{output}")
+    errors = [line for line in output.splitlines() if " error " in line]
+    expect(len(errors) == 1 and expected in errors[0], f"expected one message with {expected!r}:\n{output}")
+    expect(folder is None or not folder.exists(), f"{folder} was created")
+    print("  " + errors[0].split("error ", 1)[1])
+
+
+def configurations(program):
+    """Ranks that were given different flags."""
+    for key, values in (("run.seed", (1, 2)), ("optimizer.lr", ("1e-3", "2e-3")), ("train.steps", (4, 5))):
+        folder = program.folder()
+        settings = {**layouts.settings_of(program, "gpt2"), "train.output_dir": str(folder)}
+        command = list(runs.MPIRUN)
+        for value in values:
+            command += (["-np", "1"] + program.command({**settings, key: value}) + [":"])
+        check_refusal(program, command[:-1],
+                      "rank 1 was started with another configuration than rank 0", folder)
+
+
+def keys(program):
+    """Misspelt keys, wrong types and impossible values."""
+    settings = layouts.settings_of(program, "gpt2")
+    refused(program, settings, {"train.stepz": 10}, "--train.stepz; the nearest known flag is --train.steps")
+    refused(program, settings, {"train.steps": "many"}, "--train.steps")
+    refused(program, settings, {"parallel.data": 3}, "parallel.data = 3 but 2 ranks were started")
+    refused(program, settings, {"parallel.tensor": 2}, "--parallel.tensor = 2 is not yet available")
+    refused(program, settings, {"model.num_heads": 7}, "--model.num_heads = 7 does not divide")
+
+
+def data(program):
+    """Files that are missing, damaged or do not fit the model."""
+    settings = layouts.settings_of(program, "gpt2")
+    good = (program.scratch / "train.bin").read_bytes()
+    outside = bytearray(good)
+    outside[1024 + 2 * 1000] = runs.VOCABULARY  # the id at position 1000
+    bad = program.scratch / "bad.bin"
+    for content, text in ((good[:-3], "bad.bin"), (b"", "bad.bin"), (bytes(outside), "position 1000")):
+        bad.write_bytes(content)
+        refused(program, settings, {"data.train": bad}, text)
+    refused(program, settings, {"data.train": program.scratch / "missing.bin"}, "missing.bin")
+    refused(program, settings, {"data.train": program.scratch}, str(program.scratch))
+    refused(program, settings, {"model.seq_length": 5000}, "train.bin")
+
+    images = layouts.settings_of(program, "mlp")
+    refused(program, images, {"data.train": program.scratch / "none"}, "none")
+    labels = program.scratch / "images" / "t10k-labels-idx1-ubyte"
+    labels.write_bytes(labels.read_bytes()[:-1])
+    refused(program, images, {}, "t10k-labels-idx1-ubyte")
+
+
+def checkpoints(program):
+    """What a run's own checkpoints contradict; the run stays as it was."""
+    settings = layouts.settings_of(program, "gpt2")
+    run = program.train(settings, 1)
+    before = contents(run.folder)
+    for changes, text in (({"run.seed": 8}, "run.seed = 8"), ({"parallel.virtual_data": 2}, "virtual_data = 2"),
+                          ({"model.hidden_size": 72}, "the model of this configuration needs"), ({"train.steps": 3}, "train.steps")):
+        command = program.command({**settings, "train.output_dir": str(run.folder), **changes}, 2)
+        check_refusal(program, command, text, None)
+        expect(before == contents(run.folder), f"{changes}: the run's folder changed")
+
+
+def contents(folder):
+    return sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+
+
+CASES = {"configurations": configurations, "keys": keys, "data": data, "checkpoints": checkpoints}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lockstep", required=True)
+    parser.add_argument("--case", required=True, choices=CASES)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="lockstep-refusals-") as scratch:
+        program = Program(options.lockstep, scratch)
+        try:
+            CASES[options.case](program)
+        except Failure as failure:
+            sys.exit(f"{options.case}: {failure}")
+
+
+if __name__ == "__main__":
+    main()
