@@ -58,6 +58,10 @@ class Communicator {
   /// Collective; every rank asks for the same size.
   virtual Memory allocate(std::size_t bytes) = 0;
 
+  /// Bytes this rank has taken so far: by `allocate`, and for the messages of its operations (see
+  /// message_items in comm/exchange.h).
+  [[nodiscard]] virtual std::size_t allocated_bytes() const = 0;
+
   /// data = sum over the ranks, on every rank, in f32 in the order of the aligned tree over the
   /// ranks (kOrdered), or in the library's own order (kNative). `data` lies in memory from
   /// `allocate`, at the same offset on every rank. Collective.

@@ -73,4 +73,26 @@ double items_sent_by(const HostMap& hosts, Exchange exchange, int rank, long cou
   return items;
 }
 
+long message_items(const HostMap& hosts, Exchange exchange, int rank, long count, long chunk) {
+  if (exchange == Exchange::kAllGather) {
+    return 0;
+  }
+  const int host = hosts.host_of(rank);
+  const auto& own_nodes = hosts.nodes_on(host);
+  const long sums = std::count_if(own_nodes.begin(), own_nodes.end(), [&](TreeNode node) {
+    return node.end_leaf(hosts.num_ranks()) - node.first_leaf() > 1;  // one rank needs no sum
+  });
+  long items = 0;
+  for (int owner = 0; owner < hosts.num_ranks(); ++owner) {
+    if (hosts.host_of(owner) != host && hosts.handler(host, owner) == rank) {
+      items += sums * slice_of(count, chunk, hosts.num_ranks(), owner).size();
+    }
+  }
+  long arriving = 0;
+  for (int other = 0; other < hosts.num_hosts(); ++other) {
+    arriving += other == host ? 0 : static_cast<long>(hosts.nodes_on(other).size());
+  }
+  return items + arriving * slice_of(count, chunk, hosts.num_ranks(), rank).size();
+}
+
 }  // namespace lockstep

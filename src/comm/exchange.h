@@ -56,6 +56,10 @@ IndexRange slice_of(long count, long chunk, int num_ranks, int owner);
 /// its buffer, what it writes into theirs, and what it puts into messages. Cost: O(ranks).
 double items_sent_by(const HostMap& hosts, Exchange exchange, int rank, long count, long chunk);
 
+/// Items for which `rank` needs buffers beside the one that is exchanged: what arrives from other
+/// hosts for its own slice, and the sums it sends to them. None on a single host. Cost: O(ranks).
+long message_items(const HostMap& hosts, Exchange exchange, int rank, long count, long chunk);
+
 /// Elements in a chunk of an all-reduce: fine enough to share small buffers among owners, coarse
 /// enough that no cache line has two owners. The sums do not depend on it.
 inline constexpr long kAllReduceChunk = 512;

@@ -38,25 +38,41 @@ BatchReader::BatchReader(const Dataset& dataset,
   LOCKSTEP_CHECK(options.virtual_begin >= 0 && options.virtual_begin < options.virtual_end &&
                  options.virtual_end <= options.num_virtual);
 
-  const long largest_batch = plan.largest_batch();
-  const long all = num_micro_batches(largest_batch, options.micro_batch_size);
-  // A smaller batch can give this rank more micro-batches than the largest one (floors), but never
-  // more than its share rounded up.
-  const long owned =
-      ceil_div(all * (options.virtual_end - options.virtual_begin), options.num_virtual);
-  const long owned_samples = std::min(owned * options.micro_batch_size, largest_batch);
-  const bool with_thread = options.read_ahead == ReadAhead::kThread ||
-                           (options.read_ahead == ReadAhead::kAuto &&
-                            owned_samples * sample_bytes(dataset) > kReadAheadBytes);
-
-  const bool counts = dataset.info().ignore_token >= 0;
-  samples_.reserve(static_cast<std::size_t>(counts ? largest_batch : owned_samples));
-  allocate(slots_[0], owned_samples, owned);
-  if (with_thread) {
-    allocate(slots_[1], owned_samples, owned);
+  const Needs needs = needs_of(dataset, plan, options);
+  samples_.reserve(static_cast<std::size_t>(needs.numbers));
+  allocate(slots_[0], needs.samples, needs.micro_batches);
+  if (needs.thread) {
+    allocate(slots_[1], needs.samples, needs.micro_batches);
     wanted_step_ = std::min(options.first_step + 1, plan.num_steps());
     reader_ = std::thread([this] { read_ahead(); });
   }
+}
+
+BatchReader::Needs BatchReader::needs_of(const Dataset& dataset,
+                                         const BatchPlan& plan,
+                                         const BatchReaderOptions& options) {
+  const long largest_batch = plan.largest_batch();
+  const long all = num_micro_batches(largest_batch, options.micro_batch_size);
+  Needs needs;
+  // A smaller batch can give this rank more micro-batches than the largest one (floors), but never
+  // more than its share rounded up.
+  needs.micro_batches =
+      ceil_div(all * (options.virtual_end - options.virtual_begin), options.num_virtual);
+  needs.samples = std::min(needs.micro_batches * options.micro_batch_size, largest_batch);
+  needs.numbers = dataset.info().ignore_token >= 0 ? largest_batch : needs.samples;
+  needs.thread = options.read_ahead == ReadAhead::kThread ||
+                 (options.read_ahead == ReadAhead::kAuto &&
+                  needs.samples * sample_bytes(dataset) > kReadAheadBytes);
+  return needs;
+}
+
+std::uint64_t BatchReader::planned_bytes(const Dataset& dataset,
+                                         const BatchPlan& plan,
+                                         const BatchReaderOptions& options) {
+  const Needs needs = needs_of(dataset, plan, options);
+  const long slots = needs.thread ? 2 : 1;
+  return static_cast<std::uint64_t>(slots * needs.samples * sample_bytes(dataset)) +
+         static_cast<std::uint64_t>(needs.numbers) * sizeof(long);
 }
 
 BatchReader::~BatchReader() {

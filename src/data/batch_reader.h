@@ -70,8 +70,13 @@ class BatchReader {
   /// the same again.
   const StepBatch& next();
 
-  /// Bytes of all buffers for samples, as the memory plan counts them.
+  /// Bytes of all buffers for samples.
   [[nodiscard]] std::uint64_t buffer_bytes() const;
+
+  /// What buffer_bytes() of a reader made with the same arguments will be.
+  static std::uint64_t planned_bytes(const Dataset& dataset,
+                                     const BatchPlan& plan,
+                                     const BatchReaderOptions& options);
 
   [[nodiscard]] bool reads_ahead() const { return reader_.joinable(); }
 
@@ -84,6 +89,17 @@ class BatchReader {
     StepBatch batch;
   };
 
+  /// What the buffers have to hold.
+  struct Needs {
+    long micro_batches = 0;
+    long samples = 0;  ///< in a slot
+    long numbers = 0;  ///< of samples, in samples_
+    bool thread = false;
+  };
+
+  static Needs needs_of(const Dataset& dataset,
+                        const BatchPlan& plan,
+                        const BatchReaderOptions& options);
   void allocate(Slot& slot, long num_samples, long num_micro_batches) const;
   void fill(Slot& slot, long step);
   [[nodiscard]] long count_all_targets(const GlobalBatch& batch);

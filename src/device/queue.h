@@ -24,6 +24,10 @@ class Queue {
   /// Memory of the queue's device. Throws Error when there is not enough.
   virtual Memory allocate(std::size_t bytes) = 0;
 
+  /// Bytes that `allocate` has handed out so far, also of what was given back since; the scratch
+  /// memory below is not among them.
+  [[nodiscard]] virtual std::size_t allocated_bytes() const = 0;
+
   /// Waits until everything put in is complete.
   virtual void synchronize() = 0;
 

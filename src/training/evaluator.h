@@ -37,6 +37,7 @@ class Evaluator {
                  Communicator& group,
                  Queue& queue);
 
+  /// Bytes of the buffers for samples.
   [[nodiscard]] std::size_t buffer_bytes() const;
 
  private:

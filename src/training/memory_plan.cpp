@@ -9,7 +9,8 @@
 namespace lockstep {
 
 std::size_t MemoryPlan::total() const {
-  return parameters + compute + gradients + optimizer + activations + workspace + batches + staging;
+  return parameters + compute + gradients + optimizer + activations + workspace + messages +
+         batches + staging;
 }
 
 std::string MemoryPlan::text() const {
@@ -19,6 +20,7 @@ std::string MemoryPlan::text() const {
                                                        {"optimiser", optimizer},
                                                        {"activations", activations},
                                                        {"workspace", workspace},
+                                                       {"messages", messages},
                                                        {"batches", batches},
                                                        {"checkpoint copy", staging}};
   std::string text;

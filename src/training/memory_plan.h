@@ -19,6 +19,7 @@ struct MemoryPlan {
   std::size_t optimizer = 0;
   std::size_t activations = 0;  ///< the activation stack at its peak
   std::size_t workspace = 0;    ///< scratch of the largest kernel
+  std::size_t messages = 0;     ///< what reductions between hosts send from and receive in
   std::size_t batches = 0;      ///< input buffers
   std::size_t staging = 0;      ///< copy from which a checkpoint is written
   [[nodiscard]] std::size_t total() const;

@@ -9,9 +9,12 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/run_state_json.h"
+#include "comm/dry/dry_communicator.h"
 #include "data/tokenizer.h"
+#include "device/dry/dry_queue.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
+#include "parallel/gradient_reducer.h"
 #include "parallel/model_state.h"
 #include "training/collectively.h"
 
@@ -217,23 +220,36 @@ PassMemory measure_run(const TrainConfig& train, const RunSetup& setup) {
   return memory;
 }
 
-MemoryPlan plan_memory(const TrainingConfig& config, const RunSetup& setup, bool writes) {
+// The same objects as the run's, on the dry device and communicator.
+MemoryPlan plan_memory(const TrainingConfig& config,
+                       const RunSetup& setup,
+                       const Communicator& group) {
   const ParameterTable& table = setup.model->parameters();
-  const auto flat = static_cast<std::size_t>(table.flat_size()) * sizeof(float);
+  DryQueue queue;
+  DryCommunicator dry_group(group.rank(), {group.host_of().begin(), group.host_of().end()});
+  const ModelState state(table, setup.dtype, config.optimizer, queue);
+  const GradientReducer reducer(table, setup.layout, config.parallel, dry_group, queue);
+  const auto root_bytes = static_cast<std::size_t>(table.gradient_size()) * sizeof(float);
   MemoryPlan plan;
-  plan.parameters = flat;
-  plan.compute = setup.dtype == DType::kF32 ? 0 : flat / 2;
-  std::size_t accumulators = 1;
-  for (int owned = setup.layout.owned(); owned > 1; owned /= 2) {
-    ++accumulators;
-  }
-  plan.gradients = accumulators * static_cast<std::size_t>(table.gradient_size()) * sizeof(float);
-  const std::size_t states =
-      config.optimizer.name == "adamw" ? 2 : (config.optimizer.momentum != 0.0 ? 1 : 0);
-  plan.optimizer = states * flat;
+  plan.parameters = state.master_bytes();
+  plan.compute = state.compute_bytes();
+  plan.gradients = reducer.accumulator_bytes();
+  plan.optimizer = state.optimizer().bytes();
   plan.activations = setup.pass_memory.activations;
   plan.workspace = setup.pass_memory.workspace;
-  plan.staging = writes ? CheckpointWriter::staging_bytes(config.checkpoint, flat, states) : 0;
+  plan.messages = dry_group.allocated_bytes() - root_bytes;
+  plan.batches =
+      BatchReader::planned_bytes(*setup.data, *setup.plan, reader_options(config, setup.layout, 0));
+  if (setup.validation) {
+    plan.batches += Evaluator(*setup.validation,
+                              config.train.micro_batch_size,
+                              config.train.eval_batches * config.train.global_batch_size)
+                        .buffer_bytes();
+  }
+  if (group.rank() == 0) {
+    plan.staging = CheckpointWriter::staging_bytes(
+        config.checkpoint, state.master_bytes(), state.optimizer().states().size());
+  }
   return plan;
 }
 
@@ -265,6 +281,16 @@ void check_memory_fits(const MemoryPlan& plan, Communicator& group) {
 
 }  // namespace
 
+BatchReaderOptions reader_options(const TrainingConfig& config,
+                                  const VirtualLayout& layout,
+                                  long first_step) {
+  return {.micro_batch_size = config.train.micro_batch_size,
+          .num_virtual = layout.virtual_data,
+          .virtual_begin = layout.first_owned(),
+          .virtual_end = layout.first_owned() + layout.owned(),
+          .first_step = first_step};
+}
+
 std::string machine_fingerprint() {
   return instruction_set_name() + ", " + matmul_implementation_name();
 }
@@ -295,7 +321,7 @@ RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Que
     setup.layout = choose_layout(config, setup.resume, group);
     setup.model = make_model(setup.model_config, setup.dtype, setup.layout.virtual_tensor);
     setup.pass_memory = measure_run(config.train, setup);
-    setup.memory = plan_memory(config, setup, group.rank() == 0);
+    setup.memory = plan_memory(config, setup, group);
   });
   if (queue.kind() == DeviceKind::kCpu) {
     check_memory_fits(setup.memory, group);

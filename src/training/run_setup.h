@@ -35,6 +35,11 @@ struct RunSetup {
 /// on paper and checks that it fits. Collective. Errors: RequestError on all ranks alike.
 RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Queue& queue);
 
+/// What this rank reads of every step, from step `first_step` (0: the first) on.
+BatchReaderOptions reader_options(const TrainingConfig& config,
+                                  const VirtualLayout& layout,
+                                  long first_step);
+
 /// What decides bits on this machine beside the virtual layout: instruction set, libraries.
 std::string machine_fingerprint();
 

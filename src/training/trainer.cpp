@@ -61,7 +61,8 @@ class Run {
   RunSetup setup_;
   Communicator* group_;
   Queue* queue_;
-  long step_ = 0;  ///< updates (or skipped steps) done
+  std::size_t bytes_before_;  ///< taken from queue and group by others
+  long step_ = 0;             ///< updates (or skipped steps) done
 
   ModelState state_;
   GradientReducer reducer_;
@@ -82,6 +83,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
       setup_(std::move(setup)),
       group_(&group),
       queue_(&queue),
+      bytes_before_(queue.allocated_bytes() + group.allocated_bytes()),
       state_(setup_.model->parameters(), setup_.dtype, config.optimizer, queue),
       reducer_(setup_.model->parameters(), setup_.layout, config.parallel, group, queue),
       exchange_(setup_.model->parameters().flat_size(), group, queue),
@@ -91,23 +93,17 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
   queue.seal_workspace();
   measure_peak();
   restore();
-  const VirtualLayout& layout = setup_.layout;
   reader_.emplace(*setup_.data,
                   SampleOrder(static_cast<std::uint64_t>(config.run.seed),
                               setup_.data->num_samples(),
                               config.data.shuffle),
                   *setup_.plan,
-                  BatchReaderOptions{.micro_batch_size = config.train.micro_batch_size,
-                                     .num_virtual = layout.virtual_data,
-                                     .virtual_begin = layout.first_owned(),
-                                     .virtual_end = layout.first_owned() + layout.owned(),
-                                     .first_step = step_});
+                  reader_options(config, setup_.layout, step_));
   if (setup_.validation) {
     evaluator_.emplace(*setup_.validation,
                        config.train.micro_batch_size,
                        config.train.eval_batches * config.train.global_batch_size);
   }
-  setup_.memory.batches = reader_->buffer_bytes() + (evaluator_ ? evaluator_->buffer_bytes() : 0);
   open_files();
   announce();
 }
@@ -215,14 +211,8 @@ void Run::announce() const {
 }
 
 std::size_t Run::allocated_bytes() const {
-  MemoryPlan used = setup_.memory;
-  used.parameters = state_.master_bytes();
-  used.compute = state_.compute_bytes();
-  used.gradients = reducer_.accumulator_bytes();
-  used.optimizer = state_.optimizer().bytes();
-  used.activations = stack_.peak_bytes();
-  used.workspace = queue_->workspace_bytes();
-  return used.total();
+  return queue_->allocated_bytes() + queue_->workspace_bytes() + group_->allocated_bytes() -
+         bytes_before_ + reader_->buffer_bytes() + (evaluator_ ? evaluator_->buffer_bytes() : 0);
 }
 
 RunState Run::run_state() const {
@@ -344,10 +334,14 @@ TrainingEnd Run::loop() {
 
 void Run::finish(TrainingEnd end) {
   tracer_->finish();
+  const std::size_t planned = setup_.memory.total();
+  if (!is_writer() && allocated_bytes() != planned) {
+    log::warn("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
+  }
   if (is_writer()) {
     checkpoints_->wait();
     reporter_->finish(step_, samples_done(step_), static_cast<long>(allocated_bytes()));
-    log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), setup_.memory.total());
+    log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
     log::info("hash of weights and optimiser state: {}", to_hex(state_.hash()));
     if (end == TrainingEnd::kStopped) {
       log::info("stopped by a signal after step {}; start again to go on", step_);

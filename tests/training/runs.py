@@ -115,7 +115,9 @@ class Program:
         got, output = self.finish(self.start(command, extra))
         if got != status:
             raise Failure(f"exit status {got}, expected {status}: {' '.join(command)}\n{output}")
-        return Run(pathlib.Path(settings["train.output_dir"]), output)
+        run = Run(pathlib.Path(settings["train.output_dir"]), output)
+        run.check_memory()
+        return run
 
 
 def descendants(pid):
@@ -179,6 +181,11 @@ class Run:
         found = re.findall(r"hash of weights and optimiser state: ([0-9a-f]+)", self.output)
         expect(len(found) == 1, f"the hash is printed {len(found)} times:\n{self.output}")
         return found[0]
+
+    def check_memory(self):
+        """A rank takes what was planned before the first step, to the byte; those that do not say so."""
+        found = re.findall(r"memory: (\d+) bytes allocated, (\d+) planned", self.output)
+        expect(found and all(allocated == planned for allocated, planned in found), self.output)
 
     def result(self):
         """Everything that must not depend on the layout."""

@@ -49,6 +49,8 @@ Memory DryCommunicator::allocate(std::size_t bytes) {
 std::unique_ptr<Operation> DryCommunicator::make(
     const char* name, Exchange exchange, long count, long chunk, long item_bytes) {
   const auto item = static_cast<double>(item_bytes);
+  message_bytes_ +=
+      static_cast<std::size_t>(message_items(hosts_, exchange, rank_, count, chunk) * item_bytes);
   const double sent = items_sent_by(hosts_, exchange, rank_, count, chunk) * item;
   return std::make_unique<DryOperation>(*this,
                                         DryCall{name, static_cast<double>(count) * item, sent});

@@ -30,8 +30,6 @@ class DryCommunicator final : public Communicator {
   /// of those split off it later.
   void listen(Listener listener) { listener_ = std::move(listener); }
   [[nodiscard]] long num_calls() const { return num_calls_; }
-  /// By `allocate` of this group.
-  [[nodiscard]] std::size_t allocated_bytes() const { return allocated_bytes_; }
   [[nodiscard]] const HostMap& hosts() const { return hosts_; }
   /// Counts a communication and tells the listener. No allocation.
   void record(const DryCall& call);
@@ -39,6 +37,9 @@ class DryCommunicator final : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return hosts_.num_ranks(); }
   Memory allocate(std::size_t bytes) override;
+  [[nodiscard]] std::size_t allocated_bytes() const override {
+    return allocated_bytes_ + message_bytes_;
+  }
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
   std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) override;
   std::unique_ptr<Operation> make_all_gather(void* data,
@@ -64,7 +65,8 @@ class DryCommunicator final : public Communicator {
   Listener listener_;
   long num_calls_ = 0;
   double bytes_sent_ = 0;
-  std::size_t allocated_bytes_ = 0;
+  std::size_t allocated_bytes_ = 0;  ///< by `allocate`
+  std::size_t message_bytes_ = 0;
 };
 
 }  // namespace lockstep

@@ -22,6 +22,14 @@ Memory LocalCommunicator::allocate(std::size_t bytes) {
   return {memory_.back().data(), bytes, nullptr};
 }
 
+std::size_t LocalCommunicator::allocated_bytes() const {
+  std::size_t bytes = 0;
+  for (const Memory& memory : memory_) {
+    bytes += memory.bytes();
+  }
+  return bytes;
+}
+
 std::unique_ptr<Operation> LocalCommunicator::make_all_reduce(float* /*data*/,
                                                               long /*count*/,
                                                               Reduction /*reduction*/) {

@@ -91,6 +91,7 @@ std::string MpiGroup::describe(int rank) const {
 
 const SharedWindow& MpiGroup::add_window(std::size_t bytes) {
   windows_.push_back(std::make_unique<SharedWindow>(host_comm_, bytes));
+  count_allocated(windows_.back()->bytes());
   return *windows_.back();
 }
 

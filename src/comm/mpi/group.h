@@ -105,6 +105,9 @@ class MpiGroup {
 
   /// "rank 3 (host node7)".
   [[nodiscard]] std::string describe(int rank) const;
+  /// Windows count by themselves; operations tell what they keep for their messages.
+  void count_allocated(std::size_t bytes) { allocated_bytes_ += bytes; }
+  [[nodiscard]] std::size_t allocated_bytes() const { return allocated_bytes_; }
   void count_sent(double bytes) { bytes_sent_ += bytes; }
   [[nodiscard]] double bytes_sent() const { return bytes_sent_; }
 
@@ -143,6 +146,7 @@ class MpiGroup {
   unsigned polls_ = 0;
   bool gave_up_ = false;  ///< on a wait
   double bytes_sent_ = 0;
+  std::size_t allocated_bytes_ = 0;
 };
 
 }  // namespace lockstep

@@ -72,6 +72,10 @@ Memory MpiCommunicator::allocate(std::size_t bytes) {
   return {group_->add_window(bytes).own(), bytes, nullptr};
 }
 
+std::size_t MpiCommunicator::allocated_bytes() const {
+  return group_->allocated_bytes();
+}
+
 std::unique_ptr<Operation> MpiCommunicator::make_all_reduce(float* data,
                                                             long count,
                                                             Reduction reduction) {

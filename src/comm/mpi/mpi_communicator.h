@@ -21,6 +21,7 @@ class MpiCommunicator final : public Communicator {
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;
   Memory allocate(std::size_t bytes) override;
+  [[nodiscard]] std::size_t allocated_bytes() const override;
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
   std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) override;
   std::unique_ptr<Operation> make_all_gather(void* data,

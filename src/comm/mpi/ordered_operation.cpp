@@ -70,6 +70,16 @@ OrderedOperation::OrderedOperation(MpiGroup& group, int number, Exchange exchang
       plan_foreign(owner);
     }
   }
+  std::size_t items = 0;
+  for (const Arrival& arrival : arrivals_) {
+    items += arrival.values.size();
+  }
+  for (const Foreign& foreign : foreigns_) {
+    for (const NodeSum& node : foreign.sums) {
+      items += node.sum.size();
+    }
+  }
+  group.count_allocated(items * sizeof(float));
 }
 
 OrderedOperation::~OrderedOperation() {

@@ -18,7 +18,9 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20U;
 CpuQueue::CpuQueue(int num_threads) : Queue(DeviceKind::kCpu), threads_(num_threads) {}
 
 Memory CpuQueue::allocate(std::size_t bytes) {
-  return allocate_host(bytes);
+  Memory memory = allocate_host(bytes);
+  allocated_bytes_ += bytes;
+  return memory;
 }
 
 std::byte* CpuQueue::workspace(std::size_t bytes) {

@@ -11,6 +11,7 @@ class CpuQueue final : public Queue {
   explicit CpuQueue(int num_threads);
 
   Memory allocate(std::size_t bytes) override;
+  [[nodiscard]] std::size_t allocated_bytes() const override { return allocated_bytes_; }
   void synchronize() override {}
   std::byte* workspace(std::size_t bytes) override;
   void seal_workspace() override { sealed_ = true; }
@@ -21,6 +22,7 @@ class CpuQueue final : public Queue {
  private:
   ThreadPool threads_;
   Memory workspace_;
+  std::size_t allocated_bytes_ = 0;
   bool sealed_ = false;
 };
 

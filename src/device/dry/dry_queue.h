@@ -33,7 +33,7 @@ class DryQueue final : public Queue {
   }
 
   [[nodiscard]] Cost total() const { return total_; }
-  [[nodiscard]] std::size_t allocated_bytes() const { return allocated_bytes_; }
+  [[nodiscard]] std::size_t allocated_bytes() const override { return allocated_bytes_; }
 
  private:
   std::size_t workspace_bytes_ = 0;

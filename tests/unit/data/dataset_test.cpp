@@ -108,7 +108,7 @@ TEST_CASE("images that do not fit the model are refused with both sides") {
              Catch::StartsWith(folder.path()) && Catch::Contains("no image"));
 }
 
-TEST_CASE("synthetic images are a function of seed and sample alone, uniform in [0, 1)") {
+TEST_CASE("synthetic images are a function of seed and sample alone, uniform below 1") {
   DatasetShape shape;
   shape.features = 7;
   shape.num_classes = 10;
