@@ -8,6 +8,7 @@ import time
 
 IDLE_CORES = 0.06
 SAMPLE_SECONDS = 1.5
+END_SECONDS = 60
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -58,6 +59,20 @@ class LoadMeter:
         return Load(max(0.0, others / cores), (stolen_now - stolen) / cores)
 
 
+def end_all(processes):
+    """Asks those that still run to end, and kills those that do not: scripts/launch hands a signal on to its ranks,
+    which outlive it otherwise."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 def run_together(commands, timeout_seconds=1800):
     """Runs [(arguments, environment)] at the same time; returns the standard output of the first. When one fails the
     others are ended."""
@@ -76,10 +91,7 @@ def run_together(commands, timeout_seconds=1800):
                 tail = errors.read().decode(errors="replace").strip().splitlines()[-12:]
                 raise BenchError("\n  ".join([f"failed: {' '.join(map(str, commands[0][0]))}", *tail]))
         finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
+            end_all(processes)
         output.seek(0)
         return output.read().decode()
 
