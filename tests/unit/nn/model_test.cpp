@@ -203,6 +203,9 @@ TEST_CASE("a backward pass announces its gradients from the end of the buffer to
     long end = model.table().gradient_size();
 
     model.backward(1.0F, false, [&](long first) {
+      if (first > end) {
+        return;  // nothing new is complete
+      }
       announced.push_back(first);
       wrong += std::memcmp(model.gradients() + first,
                            expected.gradients() + first,
