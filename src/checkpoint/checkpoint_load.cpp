@@ -90,7 +90,14 @@ std::string find_damage(const std::string& checkpoint, bool checksums) {
   }
   try {
     const auto json = nlohmann::json::parse(marker);
-    for (const auto& [name, entry] : json.at("files").items()) {
+    const auto& files = json.at("files");
+    for (const char* needed :
+         {"model-00000.safetensors", "optimizer-00000.safetensors", "state.json"}) {
+      if (!files.contains(needed)) {
+        return fmt::format("{}/COMPLETE does not list {}", checkpoint, needed);
+      }
+    }
+    for (const auto& [name, entry] : files.items()) {
       std::string damage = damage_of_file(folder / name,
                                           entry.at("bytes").get<std::uint64_t>(),
                                           entry.at("xxh3").get<std::string>(),

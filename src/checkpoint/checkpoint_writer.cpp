@@ -20,19 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct WrittenFile {
-  std::string name;
-  std::uint64_t bytes = 0;
-  std::uint64_t hash = 0;
-};
-
-WrittenFile write_text(const fs::path& folder, const std::string& name, const std::string& text) {
-  AtomicFile file((folder / name).string());
-  file.append(text.data(), text.size());
-  file.commit();
-  return {name, text.size(), hash_of(text.data(), text.size())};
-}
-
 // Removes what a crash while writing may have left.
 void remove_unfinished(const fs::path& checkpoints) {
   for (const auto& entry : fs::directory_iterator(checkpoints)) {
@@ -89,6 +76,15 @@ void CheckpointWriter::wait() {
   }
 }
 
+CheckpointWriter::File CheckpointWriter::write_text(const std::string& folder,
+                                                    const std::string& name,
+                                                    const std::string& text) {
+  AtomicFile file(folder + "/" + name);
+  file.append(text.data(), text.size());
+  file.commit();
+  return {name, text.size(), hash_of(text.data(), text.size())};
+}
+
 void CheckpointWriter::save(const RunState& state) {
   wait();
   if (!config_.async_write) {
@@ -114,41 +110,46 @@ void CheckpointWriter::save(const RunState& state) {
   });
 }
 
+CheckpointWriter::File CheckpointWriter::write_tensors(const std::string& folder,
+                                                       const std::string& name,
+                                                       std::span<const Buffer> buffers) const {
+  std::vector<TensorDeclaration> declarations;
+  for (const Buffer& buffer : buffers) {
+    const std::string prefix = buffer.name.empty() ? "" : buffer.name + ".";
+    for (const Parameter& parameter : model_->table().parameters()) {
+      declarations.push_back({prefix + parameter.name, DType::kF32, parameter.shape});
+    }
+  }
+  const std::string path = folder + "/" + name;
+  SafetensorsWriter writer(path, declarations);
+  std::vector<float> canonical;
+  for (const Buffer& buffer : buffers) {
+    for (const Parameter& parameter : model_->table().parameters()) {
+      canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
+      copy_to_canonical(parameter, buffer.data, canonical.data());
+      writer.write(std::as_bytes(std::span<const float>(canonical)));
+    }
+  }
+  const std::uint64_t hash = writer.close();
+  return {name, fs::file_size(path), hash};
+}
+
 void CheckpointWriter::write(const RunState& state) {
   const std::string name = fmt::format("step-{:08d}", state.step);
   const fs::path folder = fs::path(directory_) / (".writing-" + name);
   try {
     fs::remove_all(folder);
     fs::create_directory(folder);
-    std::vector<WrittenFile> files;
-    std::vector<float> canonical;
-    const auto& parameters = model_->table().parameters();
-    for (const bool weights : {true, false}) {
-      const std::string file = weights ? "model-00000.safetensors" : "optimizer-00000.safetensors";
-      std::vector<TensorDeclaration> declarations;
-      for (std::size_t i = weights ? 0 : 1; i < (weights ? 1 : buffers_.size()); ++i) {
-        for (const Parameter& parameter : parameters) {
-          const std::string prefix = weights ? "" : buffers_[i].name + ".";
-          declarations.push_back({prefix + parameter.name, DType::kF32, parameter.shape});
-        }
-      }
-      SafetensorsWriter writer((folder / file).string(), declarations);
-      for (std::size_t i = weights ? 0 : 1; i < (weights ? 1 : buffers_.size()); ++i) {
-        for (const Parameter& parameter : parameters) {
-          canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
-          copy_to_canonical(parameter, buffers_[i].data, canonical.data());
-          writer.write(std::as_bytes(std::span<const float>(canonical)));
-        }
-      }
-      const std::uint64_t hash = writer.close();
-      files.push_back({file, fs::file_size(folder / file), hash});
-    }
-    files.push_back(write_text(folder, "state.json", to_json_text(state)));
+    const std::span<const Buffer> buffers(buffers_);
+    const File files[] = {
+        write_tensors(folder.string(), "model-00000.safetensors", buffers.first(1)),
+        write_tensors(folder.string(), "optimizer-00000.safetensors", buffers.subspan(1)),
+        write_text(folder.string(), "state.json", to_json_text(state))};
     nlohmann::json complete;
-    for (const WrittenFile& file : files) {
+    for (const File& file : files) {
       complete["files"][file.name] = {{"bytes", file.bytes}, {"xxh3", to_hex(file.hash)}};
     }
-    write_text(folder, "COMPLETE", complete.dump(2) + "\n");
+    write_text(folder.string(), "COMPLETE", complete.dump(2) + "\n");
     fsync_directory(folder.string());
     const fs::path final_folder = fs::path(directory_) / name;
     fs::remove_all(final_folder);  // a damaged one of the same step, passed over at the start

@@ -1,9 +1,12 @@
 // Writes checkpoints, if asked while training goes on.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_config.h"
@@ -43,6 +46,18 @@ class CheckpointWriter {
     const float* data = nullptr;
   };
 
+  struct File {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::uint64_t hash = 0;
+  };
+
+  File write_tensors(const std::string& folder,
+                     const std::string& name,
+                     std::span<const Buffer> buffers) const;
+  static File write_text(const std::string& folder,
+                         const std::string& name,
+                         const std::string& text);
   void write(const RunState& state);
   void remove_old() const;
 

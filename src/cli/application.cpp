@@ -1,11 +1,11 @@
 #include "cli/application.h"
 
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <optional>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -46,6 +46,7 @@ int answer(const Request& request, MpiRuntime& runtime) {
 
 int run_application(int argc, char** argv) {
   log::start(0, 1, "info");
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit fails the write, which is reported
   std::optional<MpiRuntime> runtime;
   try {
     runtime.emplace(argc, argv);

@@ -105,7 +105,7 @@ int run_evaluate(const Request& request, MpiRuntime& runtime) {
   state.refresh_compute_copy();
   const long micro = std::min(config.train.micro_batch_size, data->num_samples());
   const std::vector<long> sizes{micro, std::max(1L, data->num_samples() % micro)};
-  ActivationStack stack(queue, measure_pass(*model, dtype, sizes).activations);
+  ActivationStack stack(queue, measure_pass(*model, dtype, PassKind::kEvaluate, sizes).activations);
   Evaluator evaluator(*data, micro, 0);
   const Evaluation evaluation = evaluator.run(*model, state, stack, layout, *rank.world, queue);
   if (rank.world->rank() == 0) {

@@ -40,7 +40,15 @@ void adopt_model_of_source(Configuration& config) {
   adopt(config, "model.num_layers", ours.num_layers, theirs.num_layers);
   adopt(config, "model.hidden_size", ours.hidden_size, theirs.hidden_size);
   adopt(config, "model.num_heads", ours.num_heads, theirs.num_heads);
+  // 0 stands for the usual number, which the source spells out.
+  const long kv_heads = theirs.num_kv_heads > 0 ? theirs.num_kv_heads : theirs.num_heads;
+  if (ours.num_kv_heads == 0 && kv_heads == theirs.num_heads) {
+    ours.num_kv_heads = theirs.num_kv_heads;
+  }
   adopt(config, "model.num_kv_heads", ours.num_kv_heads, theirs.num_kv_heads);
+  if (ours.ffn_hidden_size == 0) {
+    ours.ffn_hidden_size = theirs.ffn_hidden_size;
+  }
   adopt(config, "model.ffn_hidden_size", ours.ffn_hidden_size, theirs.ffn_hidden_size);
   adopt(config, "model.vocab_size", ours.vocab_size, theirs.vocab_size);
   adopt(config, "model.tie_embeddings", ours.tie_embeddings, theirs.tie_embeddings);

@@ -26,7 +26,8 @@ std::string allowed_cores() {
   std::string text;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (CPU_ISSET(core, &set)) {
-      text += (text.empty() ? "" : ",") + std::to_string(core);
+      text += text.empty() ? "" : ",";
+      text += std::to_string(core);
     }
   }
   return text;
@@ -95,7 +96,7 @@ RankResources start_rank(const Configuration& config, MpiRuntime& runtime) {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       sharing += host_of[rank] == here && all[rank] == cores ? 1 : 0;
     }
-    threads = std::max(1L, num_allowed_cores() / sharing);
+    threads = std::max(1L, num_allowed_cores() / std::max(1L, sharing));
   }
   RankResources rank;
   rank.queue = std::make_unique<CpuQueue>(static_cast<int>(threads));

@@ -1,7 +1,7 @@
-#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/model_source.h"
 #include "cli/rank_resources.h"
+#include "cli/validate.h"
 #include "training/collectively.h"
 #include "training/trainer.h"
 
@@ -15,7 +15,10 @@ constexpr int kStoppedStatus = 75;
 int run_train(const Request& request, MpiRuntime& runtime) {
   const RankResources rank = start_rank(request.config, runtime);
   Configuration config = request.config;
-  collectively(*rank.world, [&] { adopt_model_of_source(config); });
+  collectively(*rank.world, [&] {
+    adopt_model_of_source(config);
+    check_model(config);
+  });
   const TrainingConfig training{.model = config.model,
                                 .data = config.data,
                                 .train = config.train,

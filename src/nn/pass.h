@@ -21,6 +21,7 @@ struct ModelInput {
 };
 
 /// Everything a layer needs beside its inputs.
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): always made with all its parts
 struct Pass {
   Queue& queue;
   ActivationStack& stack;

@@ -1,6 +1,7 @@
 #include "nn/weights.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/integers.h"
 #include "base/philox.h"
@@ -11,25 +12,25 @@ namespace {
 
 void initialise_run(const Parameter& parameter,
                     const RandomStream& stream,
-                    float* out,
-                    long first_element,
-                    long count) {
+                    std::span<float> out,
+                    long first_element) {
+  const auto first = static_cast<std::uint64_t>(first_element);
   const auto scale = static_cast<float>(parameter.scale);
-  for (long i = 0; i < count; ++i) {
-    const auto element = static_cast<std::uint64_t>(first_element + i);
-    switch (parameter.initialisation) {
-      case Initialisation::kZero:
-        break;
-      case Initialisation::kOne:
-        out[i] = 1.0F;
-        break;
-      case Initialisation::kNormal:
-        out[i] = scale * stream.normal(element);
-        break;
-      case Initialisation::kUniform:
-        out[i] = scale * (2.0F * stream.uniform(element) - 1.0F);
-        break;
-    }
+  switch (parameter.initialisation) {
+    case Initialisation::kZero:
+      break;
+    case Initialisation::kOne:
+      std::fill(out.begin(), out.end(), 1.0F);
+      break;
+    case Initialisation::kNormal:
+      stream.fill_normal(first, out);
+      std::transform(out.begin(), out.end(), out.begin(), [&](float x) { return scale * x; });
+      break;
+    case Initialisation::kUniform:
+      stream.fill_uniform(first, out);
+      std::transform(
+          out.begin(), out.end(), out.begin(), [&](float x) { return scale * (2.0F * x - 1.0F); });
+      break;
   }
 }
 
@@ -65,11 +66,11 @@ void initialise(const ParameterTable& table, std::uint64_t seed, float* flat, Qu
     parameter.for_each_run([&](long canonical, long stored, long count) {
       threads.run(ceil_div(count, kPiece), [&](long piece) {
         const long begin = piece * kPiece;
+        const long length = std::min(kPiece, count - begin);
         initialise_run(parameter,
                        stream,
-                       base + stored + begin,
-                       canonical + begin,
-                       std::min(kPiece, count - begin));
+                       {base + stored + begin, static_cast<std::size_t>(length)},
+                       canonical + begin);
       });
     });
   }

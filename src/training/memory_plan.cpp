@@ -33,7 +33,10 @@ std::string MemoryPlan::text() const {
   return text;
 }
 
-PassMemory measure_pass(Model& model, DType dtype, std::span<const long> batch_sizes) {
+PassMemory measure_pass(Model& model,
+                        DType dtype,
+                        PassKind kind,
+                        std::span<const long> batch_sizes) {
   DryQueue queue;
   ActivationStack stack(queue);
   const ParameterTable& table = model.parameters();
@@ -53,9 +56,12 @@ PassMemory measure_pass(Model& model, DType dtype, std::span<const long> batch_s
     for (const long batch : batch_sizes) {
       const ModelInput input{
           batch, inputs.as<std::int32_t>(), inputs.as<float>(), inputs.as<std::int32_t>()};
+      if (kind == PassKind::kEvaluate) {
+        model.evaluate(pass, input);
+        continue;
+      }
       model.forward(pass, input);
       model.backward(pass, input, 1.0F);
-      model.evaluate(pass, input);
     }
   }
   return {stack.peak_bytes(), queue.workspace_bytes()};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,9 +33,15 @@ struct PassMemory {
   std::size_t workspace = 0;
 };
 
-/// Runs forward, backward and evaluation of each size on the dry device. Cost: some microseconds a
-/// layer; no memory.
-PassMemory measure_pass(Model& model, DType dtype, std::span<const long> batch_sizes);
+/// Which passes a run makes.
+enum class PassKind : std::uint8_t { kTrain, kEvaluate };
+
+/// Runs forward and backward, or evaluation, of each size on the dry device. Cost: some microseconds
+/// a layer; no memory.
+PassMemory measure_pass(Model& model,
+                        DType dtype,
+                        PassKind kind,
+                        std::span<const long> batch_sizes);
 
 /// Bytes of memory that are free on this host, as the system says; 0 if it does not.
 std::size_t available_host_memory();

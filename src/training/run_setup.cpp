@@ -1,7 +1,7 @@
 #include "training/run_setup.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <initializer_list>
 #include <set>
 
 #include "base/error.h"
@@ -190,27 +190,34 @@ BatchPlan make_plan(const TrainConfig& train, const Dataset& data) {
              : BatchPlan::for_steps(data.num_samples(), train.global_batch_size, train.steps);
 }
 
-// Every size a micro-batch can have: the full one and what remains of batches, epochs and sets.
-std::vector<long> micro_batch_sizes(const TrainConfig& train, const RunSetup& setup) {
+// Every size a micro-batch can have: the full one and what remains of `totals`.
+std::vector<long> micro_batch_sizes(long micro, std::initializer_list<long> totals) {
   std::set<long> sizes;
-  const long micro = train.micro_batch_size;
-  const auto add = [&](long samples) {
-    sizes.insert(std::min(micro, samples));
-    sizes.insert(samples % micro);
-  };
-  add(train.global_batch_size);
-  if (train.epochs > 0) {
-    add(setup.data->num_samples() % train.global_batch_size);
-    add(std::min(setup.data->num_samples(), train.global_batch_size));
-  }
-  if (setup.validation) {
-    add(setup.validation->num_samples());
-    if (train.eval_batches > 0) {
-      add(train.eval_batches * train.global_batch_size);
-    }
+  for (const long total : totals) {
+    sizes.insert(std::min(micro, total));
+    sizes.insert(total % micro);
   }
   sizes.erase(0);
   return {sizes.begin(), sizes.end()};
+}
+
+PassMemory measure_run(const TrainConfig& train, const RunSetup& setup) {
+  const long micro = train.micro_batch_size;
+  const long batch = train.global_batch_size;
+  const long samples = setup.data->num_samples();
+  const auto sizes = train.epochs > 0
+                         ? micro_batch_sizes(micro, {std::min(batch, samples), samples % batch})
+                         : micro_batch_sizes(micro, {batch});
+  PassMemory memory = measure_pass(*setup.model, setup.dtype, PassKind::kTrain, sizes);
+  if (setup.validation) {
+    const long all = setup.validation->num_samples();
+    const long taken = train.eval_batches > 0 ? std::min(all, train.eval_batches * batch) : all;
+    const PassMemory evaluation = measure_pass(
+        *setup.model, setup.dtype, PassKind::kEvaluate, micro_batch_sizes(micro, {taken}));
+    memory.activations = std::max(memory.activations, evaluation.activations);
+    memory.workspace = std::max(memory.workspace, evaluation.workspace);
+  }
+  return memory;
 }
 
 // The same objects as the run's, on the dry device and communicator.
@@ -313,8 +320,7 @@ RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Que
     setup.plan = make_plan(config.train, *setup.data);
     setup.layout = choose_layout(config, setup.resume, group);
     setup.model = make_model(setup.model_config, setup.dtype, setup.layout.virtual_tensor);
-    setup.pass_memory =
-        measure_pass(*setup.model, setup.dtype, micro_batch_sizes(config.train, setup));
+    setup.pass_memory = measure_run(config.train, setup);
     setup.memory = plan_memory(config, setup, group);
   });
   if (queue.kind() == DeviceKind::kCpu) {

@@ -1,10 +1,8 @@
 #include "training/trainer.h"
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "base/clock.h"
@@ -14,12 +12,13 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/model_source.h"
+#include "device/cpu/cpu_queue.h"
+#include "kernels/cpu/peak.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/step_exchange.h"
 #include "parallel/step_executor.h"
 #include "training/collectively.h"
-#include "training/metrics.h"
-#include "training/progress.h"
+#include "training/run_reporter.h"
 #include "training/run_setup.h"
 #include "training/signals.h"
 #include "training/trace.h"
@@ -46,6 +45,7 @@ class Run {
   [[nodiscard]] long samples_done(long updates) const {
     return updates == 0 ? 0 : setup_.plan->samples_after(updates - 1);
   }
+  void measure_peak();
   void restore();
   void open_files();
   void announce() const;
@@ -63,8 +63,6 @@ class Run {
   Queue* queue_;
   std::size_t bytes_before_;  ///< taken from queue and group by others
   long step_ = 0;             ///< updates (or skipped steps) done
-  long first_step_ = 0;
-  long saved_step_ = -1;
 
   ModelState state_;
   GradientReducer reducer_;
@@ -75,17 +73,9 @@ class Run {
   std::optional<Evaluator> evaluator_;
 
   std::optional<CheckpointWriter> checkpoints_;
-  std::optional<MetricsWriter> metrics_;
-  std::optional<TensorBoardWriter> tensorboard_;
-  std::optional<Progress> progress_;
+  std::optional<RunReporter> reporter_;  ///< of the writer
   std::optional<StepTracer> tracer_;
-
-  std::int64_t start_ns_ = now_ns();
-  std::int64_t window_ns_ = 0;  ///< when the steps of the next line began
-  long window_step_ = 0;
-  double training_seconds_ = 0;  ///< of the loop, without evaluations and checkpoints
-  TrainRecord last_record_;
-  std::optional<EvalRecord> last_evaluation_;
+  double peak_operations_ = 0;  ///< a second, of all ranks together
 };
 
 Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queue& queue)
@@ -101,6 +91,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
       executor_(*setup_.model, state_, stack_, reducer_, exchange_, setup_.layout, queue) {
   queue.workspace(setup_.pass_memory.workspace);
   queue.seal_workspace();
+  measure_peak();
   restore();
   reader_.emplace(*setup_.data,
                   SampleOrder(static_cast<std::uint64_t>(config.run.seed),
@@ -115,6 +106,16 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
   }
   open_files();
   announce();
+}
+
+void Run::measure_peak() {
+  double mine = 0;
+  if (queue_->kind() == DeviceKind::kCpu) {
+    mine = measure_peak_operations(static_cast<CpuQueue&>(*queue_), setup_.dtype);
+  }
+  std::vector<double> all(static_cast<std::size_t>(group_->size()));
+  group_->all_gather({&mine, 1}, all);
+  peak_operations_ = std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 void Run::restore() {
@@ -137,7 +138,6 @@ void Run::restore() {
     return;
   }
   step_ = setup_.resume->state.step;
-  saved_step_ = step_;
   for (const Optimizer::State& buffer : state_.optimizer().states()) {
     group_->broadcast(buffer.data, state_.master_bytes(), 0);
   }
@@ -163,13 +163,15 @@ void Run::open_files() {
     if (!is_writer()) {
       return;
     }
-    std::ofstream(directory + "/config.toml") << config_->text;
-    metrics_.emplace(directory + "/metrics.jsonl");
-    metrics_->truncate_after(step_);
-    if (config_->log.tensorboard) {
-      fs::create_directories(directory + "/tensorboard");
-      tensorboard_.emplace(directory + "/tensorboard", step_ + 1);
-    }
+    reporter_.emplace(
+        directory,
+        config_->log,
+        config_->text,
+        RunReporter::Facts{.first_step = step_,
+                           .last_step = last_step(),
+                           .targets_per_sample = setup_.data->targets_per_sample(),
+                           .operations_per_target = setup_.model->operations_per_target(),
+                           .peak_operations = peak_operations_});
     checkpoints_.emplace(directory, config_->checkpoint, state_, *queue_);
   } catch (const fs::filesystem_error& failure) {
     throw_error("train.output_dir: {}", failure.what());
@@ -198,6 +200,8 @@ void Run::announce() const {
             config_->parallel.reduction == "ordered"
                 ? machine_fingerprint()
                 : "not promised: parallel.reduction is native");
+  log::info("peak: {} f32 multiply-add operations/s on all ranks, measured",
+            human_count(peak_operations_));
   log::info("memory of a rank: {} ({})",
             human_bytes(static_cast<std::int64_t>(setup_.memory.total())),
             setup_.memory.text());
@@ -256,43 +260,18 @@ StepResult Run::take_step() {
 }
 
 void Run::report(const StepResult& result, double lr) {
-  if (!is_writer()) {
+  if (!is_writer() || !reporter_->wants(step_)) {
     return;
   }
-  const bool logged = is_logged_step(step_, config_->log.interval, last_step());
-  if (!logged && !progress_->live()) {
-    return;
-  }
-  const std::int64_t now = now_ns();
-  const long steps = std::max(1L, step_ - window_step_);
-  const double window_seconds = static_cast<double>(now - window_ns_) * 1e-9;
-  const long samples = samples_done(step_) - samples_done(window_step_);
-  const double tokens =
-      static_cast<double>(samples) * static_cast<double>(setup_.data->targets_per_sample());
   TrainRecord record;
   record.step = step_;
-  record.epoch = (step_ == 0 ? 0 : setup_.plan->epochs_after(step_ - 1));
+  record.epoch = setup_.plan->epochs_after(step_ - 1);
   record.samples = samples_done(step_);
-  record.tokens = record.samples * setup_.data->targets_per_sample();
   record.loss = result.updated ? result.loss : kNoNumber;
   record.grad_norm = result.grad_norm;
   record.lr = lr;
-  record.seconds = window_seconds / static_cast<double>(steps);
-  record.tokens_per_second = tokens / window_seconds;
-  record.mfu = kNoNumber;
   record.memory_bytes = static_cast<long>(allocated_bytes());
-  last_record_ = record;
-  progress_->update(record, now);
-  if (!logged) {
-    return;
-  }
-  metrics_->write(record);
-  if (tensorboard_) {
-    write_scalars(*tensorboard_, record);
-  }
-  training_seconds_ += window_seconds;
-  window_ns_ = now;
-  window_step_ = step_;
+  reporter_->step(record);
 }
 
 void Run::evaluate() {
@@ -300,58 +279,34 @@ void Run::evaluate() {
   const Evaluation evaluation =
       evaluator_->run(*setup_.model, state_, stack_, setup_.layout, *group_, *queue_);
   if (is_writer()) {
-    EvalRecord record;
-    record.step = step_;
-    record.loss = evaluation.loss;
-    record.perplexity = std::exp(evaluation.loss);
-    record.accuracy = evaluation.accuracy;
-    metrics_->write(record);
-    if (tensorboard_) {
-      write_scalars(*tensorboard_, record);
-    }
-    last_evaluation_ = record;
-    log::info("step {}: validation loss {:.4f}{} ({} targets)",
-              step_,
-              record.loss,
-              std::isnan(record.accuracy)
-                  ? fmt::format(", perplexity {:.2f}", record.perplexity)
-                  : fmt::format(", accuracy {:.2f} %", 100 * record.accuracy),
-              evaluation.targets);
+    reporter_->evaluation(evaluation, step_);
+    reporter_->exclude(now_ns() - begin);
   }
-  window_ns_ += now_ns() - begin;
 }
 
 void Run::save() {
   if (is_writer()) {
     const std::int64_t begin = now_ns();
-    metrics_->sync();
+    reporter_->sync();
     try {
       checkpoints_->save(run_state());
     } catch (const Error& failure) {
       // The older checkpoints are still there: training is worth more than this one.
       log::error("checkpoint of step {} not written: {}", step_, failure.what());
     }
-    window_ns_ += now_ns() - begin;
+    reporter_->exclude(now_ns() - begin);
   }
-  saved_step_ = step_;
 }
 
 TrainingEnd Run::loop() {
-  first_step_ = step_;
-  if (is_writer()) {
-    progress_.emplace(ProgressOptions{.first_step = step_ + 1,
-                                      .last_step = last_step(),
-                                      .log_interval = config_->log.interval,
-                                      .live = config_->log.progress});
-    if (step_ == last_step()) {
-      log::info("already complete: step {} of {}", step_, last_step());
-    }
+  if (is_writer() && step_ == last_step()) {
+    log::info("already complete: step {} of {}", step_, last_step());
   }
   group_->barrier();
   tracer_->set_origin(now_ns());
-  start_ns_ = now_ns();
-  window_ns_ = start_ns_;
-  window_step_ = step_;
+  if (is_writer()) {
+    reporter_->begin(samples_done(step_));
+  }
   TrainingEnd end = TrainingEnd::kFinished;
   while (step_ < last_step()) {
     const StepResult result = take_step();
@@ -385,22 +340,7 @@ void Run::finish(TrainingEnd end) {
   }
   if (is_writer()) {
     checkpoints_->wait();
-    metrics_->sync();
-    progress_.reset();
-    RunSummary summary;
-    summary.steps = step_;
-    summary.loss = last_record_.loss;
-    summary.evaluation = last_evaluation_;
-    const long samples = samples_done(step_) - samples_done(first_step_);
-    const double tokens =
-        static_cast<double>(samples) * static_cast<double>(setup_.data->targets_per_sample());
-    summary.tokens_per_second = training_seconds_ > 0 ? tokens / training_seconds_ : 0;
-    summary.seconds = static_cast<double>(now_ns() - start_ns_) * 1e-9;
-    summary.memory_bytes = static_cast<long>(allocated_bytes());
-    summary.output_dir = config_->train.output_dir;
-    if (step_ > first_step_) {
-      fmt::print("{}", summary_table(summary));
-    }
+    reporter_->finish(step_, samples_done(step_), static_cast<long>(allocated_bytes()));
     log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
     log::info("hash of weights and optimiser state: {}", to_hex(state_.hash()));
     if (end == TrainingEnd::kStopped) {

@@ -1,6 +1,7 @@
 #include "base/philox.h"
 
 #include <cmath>
+#include <vector>
 
 #include "support/catch.h"
 
@@ -38,6 +39,22 @@ TEST_CASE("streams of different seeds, purposes and sites differ") {
   CHECK(base.bits(0) != RandomStream(2, RandomPurpose::kTest, 7).bits(0));
   CHECK(base.bits(0) != RandomStream(1, RandomPurpose::kDropout, 7).bits(0));
   CHECK(base.bits(0) != RandomStream(1, RandomPurpose::kTest, 8).bits(0));
+}
+
+TEST_CASE("filling a range gives the numbers of its indices, wherever it starts") {
+  const RandomStream stream(3, RandomPurpose::kTest, 1);
+  for (std::uint64_t first = 0; first < 9; ++first) {
+    std::vector<float> uniform(7);
+    std::vector<float> normal(7);
+
+    stream.fill_uniform(first, uniform);
+    stream.fill_normal(first, normal);
+
+    for (std::uint64_t i = 0; i < 7; ++i) {
+      CHECK(uniform[i] == stream.uniform(first + i));
+      CHECK(normal[i] == stream.normal(first + i));
+    }
+  }
 }
 
 }  // namespace lockstep
