@@ -228,7 +228,7 @@ void TransformerBlock::forward(
   saved.attention = stack.push(x.dtype, rows, blocks * shape_.heads_per_block() * shape_.head_dim);
   saved.x1 = stack.push(x.dtype, rows, shape_.hidden);
   saved.norm2 = stack.push(x.dtype, rows, shape_.hidden);
-  saved.up = stack.push(x.dtype, rows, (shape_.gated ? 2 : 1) * blocks * shape_.ffn_per_block());
+  saved.up = stack.push(x.dtype, rows, (shape_.gated ? 2L : 1L) * blocks * shape_.ffn_per_block());
   saved.act = stack.push(x.dtype, rows, blocks * shape_.ffn_per_block());
   const bool layer_norm = shape_.norm == NormKind::kLayer;
   saved.mean1 = layer_norm ? stack.push_array<float>(rows) : nullptr;
