@@ -187,7 +187,7 @@ void TransformerBlock::feed_forward(Pass& pass, const Saved& saved) const {
                             .y = act});
       continue;
     }
-    const Matrix up = saved.up.columns(2 * block * ffn, 2 * ffn);
+    const Matrix up = saved.up.columns(2L * block * ffn, 2 * ffn);
     if (up_.bias >= 0) {
       launch(pass.queue, BiasActivation{.x = up, .bias = bias_of(pass, up_, block)});
     }
@@ -207,8 +207,8 @@ void TransformerBlock::feed_forward_backward(Pass& pass,
   }
   const long ffn = shape_.ffn_per_block();
   for (int block = 0; block < shape_.num_blocks; ++block) {
-    const Matrix up = saved.up.columns(2 * block * ffn, 2 * ffn);
-    const Matrix d = dup.columns(2 * block * ffn, 2 * ffn);
+    const Matrix up = saved.up.columns(2L * block * ffn, 2 * ffn);
+    const Matrix d = dup.columns(2L * block * ffn, 2 * ffn);
     launch(pass.queue,
            SwigluBackward{.gate = up.columns(0, ffn),
                           .up = up.columns(ffn, ffn),
@@ -228,7 +228,7 @@ void TransformerBlock::forward(
   saved.attention = stack.push(x.dtype, rows, blocks * shape_.heads_per_block() * shape_.head_dim);
   saved.x1 = stack.push(x.dtype, rows, shape_.hidden);
   saved.norm2 = stack.push(x.dtype, rows, shape_.hidden);
-  saved.up = stack.push(x.dtype, rows, (shape_.gated ? 2 : 1) * blocks * shape_.ffn_per_block());
+  saved.up = stack.push(x.dtype, rows, (shape_.gated ? 2L : 1L) * blocks * shape_.ffn_per_block());
   saved.act = stack.push(x.dtype, rows, blocks * shape_.ffn_per_block());
   const bool layer_norm = shape_.norm == NormKind::kLayer;
   saved.mean1 = layer_norm ? stack.push_array<float>(rows) : nullptr;

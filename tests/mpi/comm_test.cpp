@@ -4,6 +4,7 @@
 
 #include "base/integers.h"
 #include "comm/communicator.h"
+#include "comm/dry/dry_communicator.h"
 #include "comm/exchange.h"
 #include "comm_support.h"
 #include "kernels/reduce.h"
@@ -272,6 +273,27 @@ TEST_CASE("bytes are counted by the closed forms when an operation starts") {
     const double items =
         items_sent_by(hosts, Exchange::kAllReduce, group->rank(), count, kAllReduceChunk);
     CHECK(group->bytes_sent() - before == 3 * items * sizeof(float));
+  }
+}
+
+TEST_CASE("the dry communicator takes the memory that the real one takes") {
+  for (const auto& placement : test::placements()) {
+    CAPTURE(placement.name);
+    const auto group = test::world(placement);
+    DryCommunicator dry(group->rank(), hosts_of(*group));
+    const auto allocated = [](Communicator& communicator) {
+      const std::size_t before = communicator.allocated_bytes();
+      const long count = 10 * kChunkElements;
+      const Memory memory = communicator.allocate(count * sizeof(float));
+      auto* data = memory.as<float>();
+      const auto sum = communicator.make_all_reduce(data, count, Reduction::kOrdered);
+      const auto native = communicator.make_all_reduce(data, count, Reduction::kNative);
+      const auto scatter = communicator.make_reduce_scatter(data, count);
+      const auto gather = communicator.make_all_gather(data, count * sizeof(float), sizeof(float));
+      return communicator.allocated_bytes() - before;
+    };
+
+    CHECK(allocated(*group) == allocated(dry));
   }
 }
 

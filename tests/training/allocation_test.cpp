@@ -169,6 +169,27 @@ TrainingConfig tiny_training(const std::string& architecture, const std::string&
   return config;
 }
 
+void check_steps(const MpiRuntime& runtime, TrainingConfig config, int threads) {
+  const test::ScratchFolder folder;
+  config.train.output_dir = folder / "run";
+  CpuQueue queue(threads);
+  const auto world = make_world(runtime, {&queue.threads()});
+  StepWatcher watcher(*world);
+
+  counting = true;
+  const TrainingEnd end = train(config, watcher, queue);
+  counting = false;
+
+  CHECK(end == TrainingEnd::kFinished);
+  const std::vector<long> allocations = watcher.between_steps();
+  REQUIRE(allocations.size() == kSteps - 1);
+  if (world->rank() == 0) {
+    CHECK(allocations.front() > 0);  // the line of step 1: the count sees this program
+  }
+  CHECK((std::vector<long>(allocations.begin() + 1, allocations.end()) ==
+         std::vector<long>(kSteps - 2, 0)));
+}
+
 }  // namespace
 
 TEST_CASE("no step allocates after the second") {
@@ -179,25 +200,7 @@ TEST_CASE("no step allocates after the second") {
     for (const char* precision : {"f32", "bf16"}) {
       for (const int threads : {1, 2}) {
         CAPTURE(architecture, precision, threads);
-        const test::ScratchFolder folder;
-        TrainingConfig config = tiny_training(architecture, precision);
-        config.train.output_dir = folder / "run";
-        CpuQueue queue(threads);
-        const auto world = make_world(runtime, {&queue.threads()});
-        StepWatcher watcher(*world);
-
-        counting = true;
-        const TrainingEnd end = train(config, watcher, queue);
-        counting = false;
-
-        CHECK(end == TrainingEnd::kFinished);
-        const std::vector<long> allocations = watcher.between_steps();
-        REQUIRE(allocations.size() == kSteps - 1);
-        if (world->rank() == 0) {
-          CHECK(allocations.front() > 0);  // the line of step 1: the count sees this program
-        }
-        CHECK((std::vector<long>(allocations.begin() + 1, allocations.end()) ==
-               std::vector<long>(kSteps - 2, 0)));
+        check_steps(runtime, tiny_training(architecture, precision), threads);
       }
     }
   }
