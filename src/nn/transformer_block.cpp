@@ -105,35 +105,59 @@ TransformerBlock::TransformerBlock(const TransformerShape& shape, int index, Par
   down_ = add_linear(table, prefix + "ffn.down", shape.hidden, shape.ffn, 1, {ffn}, residual);
 }
 
-void TransformerBlock::attention_forward(Pass& pass, RotaryTable rotary, const Saved& saved) const {
-  const long rows = saved.qkv.rows;
+AttentionShape TransformerBlock::attention_shape(long rows) const {
+  return {rows / shape_.seq_length,
+          shape_.seq_length,
+          shape_.heads_per_block(),
+          shape_.kv_heads_per_block(),
+          shape_.head_dim};
+}
+
+TransformerBlock::HeadColumns TransformerBlock::head_columns(Matrix qkv, int block) const {
   const long query = shape_.heads_per_block() * shape_.head_dim;
   const long key = shape_.kv_heads_per_block() * shape_.head_dim;
-  const AttentionShape shape{rows / shape_.seq_length,
-                             shape_.seq_length,
-                             shape_.heads_per_block(),
-                             shape_.kv_heads_per_block(),
-                             shape_.head_dim};
+  const Matrix all = qkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
+  return {.all = all,
+          .q = all.columns(0, query),
+          .k = all.columns(query, key),
+          .v = all.columns(query + key, key)};
+}
+
+Matrix TransformerBlock::attention_columns(Matrix attention, int block) const {
+  const long query = shape_.heads_per_block() * shape_.head_dim;
+  return attention.columns(block * query, query);
+}
+
+void TransformerBlock::rotate(Pass& pass,
+                              RotaryTable rotary,
+                              const HeadColumns& heads,
+                              bool inverse) const {
+  if (shape_.rotary) {
+    launch(pass.queue,
+           Rotary{.x = heads.all.columns(0, heads.q.cols + heads.k.cols),
+                  .head_dim = shape_.head_dim,
+                  .seq_length = shape_.seq_length,
+                  .cos = rotary.cos,
+                  .sin = rotary.sin,
+                  .inverse = inverse});
+  }
+}
+
+void TransformerBlock::attention_forward(Pass& pass, RotaryTable rotary, const Saved& saved) const {
+  const long rows = saved.qkv.rows;
   for (int block = 0; block < shape_.num_blocks; ++block) {
-    const Matrix qkv = saved.qkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
+    const HeadColumns heads = head_columns(saved.qkv, block);
     if (qkv_.bias >= 0) {
-      launch(pass.queue, BiasActivation{.x = qkv, .bias = bias_of(pass, qkv_, block)});
+      launch(pass.queue, BiasActivation{.x = heads.all, .bias = bias_of(pass, qkv_, block)});
     }
-    if (shape_.rotary) {
-      launch(pass.queue,
-             Rotary{.x = qkv.columns(0, query + key),
-                    .head_dim = shape_.head_dim,
-                    .seq_length = shape_.seq_length,
-                    .cos = rotary.cos,
-                    .sin = rotary.sin});
-    }
+    rotate(pass, rotary, heads, false);
     launch(pass.queue,
            AttentionForward{
-               .shape = shape,
-               .q = qkv.columns(0, query),
-               .k = qkv.columns(query, key),
-               .v = qkv.columns(query + key, key),
-               .out = saved.attention.columns(block * query, query),
+               .shape = attention_shape(rows),
+               .q = heads.q,
+               .k = heads.k,
+               .v = heads.v,
+               .out = attention_columns(saved.attention, block),
                .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows});
   }
 }
@@ -141,37 +165,22 @@ void TransformerBlock::attention_forward(Pass& pass, RotaryTable rotary, const S
 void TransformerBlock::attention_backward(
     Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const {
   const long rows = saved.qkv.rows;
-  const long query = shape_.heads_per_block() * shape_.head_dim;
-  const long key = shape_.kv_heads_per_block() * shape_.head_dim;
-  const AttentionShape shape{rows / shape_.seq_length,
-                             shape_.seq_length,
-                             shape_.heads_per_block(),
-                             shape_.kv_heads_per_block(),
-                             shape_.head_dim};
   for (int block = 0; block < shape_.num_blocks; ++block) {
-    const Matrix qkv = saved.qkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
-    const Matrix d = dqkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
+    const HeadColumns heads = head_columns(saved.qkv, block);
+    const HeadColumns d = head_columns(dqkv, block);
     launch(pass.queue,
            AttentionBackward{
-               .shape = shape,
-               .q = qkv.columns(0, query),
-               .k = qkv.columns(query, key),
-               .v = qkv.columns(query + key, key),
-               .out = saved.attention.columns(block * query, query),
+               .shape = attention_shape(rows),
+               .q = heads.q,
+               .k = heads.k,
+               .v = heads.v,
+               .out = attention_columns(saved.attention, block),
                .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows,
-               .dout = dattention.columns(block * query, query),
-               .dq = d.columns(0, query),
-               .dk = d.columns(query, key),
-               .dv = d.columns(query + key, key)});
-    if (shape_.rotary) {
-      launch(pass.queue,
-             Rotary{.x = d.columns(0, query + key),
-                    .head_dim = shape_.head_dim,
-                    .seq_length = shape_.seq_length,
-                    .cos = rotary.cos,
-                    .sin = rotary.sin,
-                    .inverse = true});
-    }
+               .dout = attention_columns(dattention, block),
+               .dq = d.q,
+               .dk = d.k,
+               .dv = d.v});
+    rotate(pass, rotary, d, true);
   }
 }
 

@@ -85,6 +85,17 @@ class TransformerBlock {
                                             int split_dimension,
                                             std::vector<SplitPart> parts,
                                             double stddev) const;
+  /// The columns of one tensor block in a q, k, v matrix.
+  struct HeadColumns {
+    Matrix all;
+    Matrix q;
+    Matrix k;
+    Matrix v;
+  };
+  [[nodiscard]] HeadColumns head_columns(Matrix qkv, int block) const;
+  [[nodiscard]] Matrix attention_columns(Matrix attention, int block) const;
+  [[nodiscard]] AttentionShape attention_shape(long rows) const;
+  void rotate(Pass& pass, RotaryTable rotary, const HeadColumns& heads, bool inverse) const;
   void attention_forward(Pass& pass, RotaryTable rotary, const Saved& saved) const;
   void attention_backward(
       Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const;

@@ -1,13 +1,11 @@
 #include "checkpoint/checkpoint_writer.h"
 
-#include <csignal>
 #include <filesystem>
 #include <set>
 
-#include <sys/resource.h>
-
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/file_size_limit.h"
 #include "support/scratch_folder.h"
 #include "unit/checkpoint/checkpoint_model.h"
 
@@ -16,27 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::CheckpointModel;
+using test::FileSizeLimit;
 using test::ScratchFolder;
-
-/// Files cannot grow beyond `bytes` while this lives: a disk that is full.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit limit{bytes, old_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  void (*handler_)(int);
-  rlimit old_{};
-};
 
 std::set<std::string> names_in(const std::string& folder) {
   std::set<std::string> names;

@@ -1,38 +1,11 @@
 #include "formats/append_file.h"
 
-#include <csignal>
-
-#include <sys/resource.h>
-
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/file_size_limit.h"
 #include "support/scratch_folder.h"
 
 namespace lockstep {
-namespace {
-
-/// Files cannot grow beyond `bytes` while this lives: a disk that is full.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit limit{bytes, old_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  void (*handler_)(int);
-  rlimit old_{};
-};
-
-}  // namespace
-
 TEST_CASE("appending goes on where the file ended") {
   const test::ScratchFolder folder;
   { AppendFile(folder / "file").append("one "); }
@@ -50,7 +23,7 @@ TEST_CASE("a record that does not fit on the disk is not left there in part") {
   file.append("whole\n");
 
   {
-    const FileSizeLimit limit(9);
+    const test::FileSizeLimit limit(9);
     CHECK_THROWS_WITH(file.append("too long\n"), Catch::Contains("cannot write to"));
   }
   file.append("next\n");
@@ -63,7 +36,7 @@ TEST_CASE("replacing leaves the old file when the new one does not fit") {
   test::write_file(folder / "file", "old");
 
   {
-    const FileSizeLimit limit(9);
+    const test::FileSizeLimit limit(9);
     CHECK_THROWS_AS(replace_file(folder / "file", "longer than that"), Error);
   }
 
