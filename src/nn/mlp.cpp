@@ -33,7 +33,7 @@ class Mlp final : public Model {
   };
 
   [[nodiscard]] bool is_last(std::size_t layer) const { return layer + 1 == layers_.size(); }
-  void layer_forward(Pass& pass, std::size_t layer);
+  void layer_forward(Pass& pass, std::size_t index);
   /// Softmax and loss of the last layer's output; `dlogits` absent for evaluation.
   LossPart loss(Pass& pass, const ModelInput& batch, float scale, Matrix dlogits) const;
 

@@ -101,6 +101,7 @@ Evaluation Evaluator::run(Model& model,
   std::fill(confusion_.begin(), confusion_.end(), 0.0);
   const long batches = num_micro_batches(num_samples_, micro_batch_size_);
   std::vector<Sums> leaves;
+  leaves.reserve(static_cast<std::size_t>(layout.owned()));
   for (int owned = 0; owned < layout.owned(); ++owned) {
     leaves.push_back(
         run_leaf(model, pass, layout.micro_batches(batches, layout.first_owned() + owned)));

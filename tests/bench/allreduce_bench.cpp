@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   }
   for (std::size_t bytes = 4096; bytes <= kLargest; bytes *= 4) {
     const long count = static_cast<long>(bytes / sizeof(float));
-    double seconds[2];
+    double seconds[2] = {};
     int column = 0;
     for (const auto reduction : {lockstep::Reduction::kOrdered, lockstep::Reduction::kNative}) {
       const auto operation = group->make_all_reduce(memory.as<float>(), count, reduction);

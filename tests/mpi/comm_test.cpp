@@ -128,7 +128,7 @@ TEST_CASE("operations in flight together keep their results over many starts") {
     CAPTURE(placement.name);
     const auto group = test::world(placement);
     const long count = 1500;
-    const Memory memory = group->allocate(kOperations * 2048 * sizeof(float));
+    const Memory memory = group->allocate(std::size_t{kOperations} * 2048 * sizeof(float));
     std::vector<std::unique_ptr<Operation>> operations;
     for (long i = 0; i < kOperations; ++i) {
       operations.push_back(
@@ -200,8 +200,9 @@ TEST_CASE("values are gathered by rank, again and again") {
         std::iota(mine.begin(), mine.end(), group->rank() * 1000.0 + round);
         group->all_gather(mine, all);
         for (std::size_t i = 0; i < all.size(); ++i) {
+          const std::size_t rank = i / width;
           const double expected =
-              static_cast<double>(i / width) * 1000.0 + round + static_cast<double>(i % width);
+              static_cast<double>(rank) * 1000.0 + round + static_cast<double>(i % width);
           wrong += all[i] == expected ? 0 : 1;
         }
       }

@@ -112,8 +112,8 @@ class Product {
       return;
     }
     // Filled before it is read; clearing it would cost as much as a pass over it.
-    alignas(64) std::array<float, kTaskWidth*(kTaskLength + kTaskWidth)>
-        sums;  // NOLINT(*-member-init)
+    constexpr std::size_t kSums = kTaskWidth * (kTaskLength + kTaskWidth);
+    alignas(64) std::array<float, kSums> sums;  // NOLINT(*-member-init)
     multiply_block(rows, cols, sums.data(), cols.size());
     round_rows(sums.data(),
                cols.size(),

@@ -133,7 +133,7 @@ TEST_CASE("a full disk leaves the older checkpoint and no remains, and the next 
 
 TEST_CASE("memory for a copy is taken only when writing in the background") {
   CHECK(CheckpointWriter::staging_bytes(config_of(false), 4096, 2) == 0);
-  CHECK(CheckpointWriter::staging_bytes(config_of(true), 4096, 2) == 3 * 4096);
+  CHECK(CheckpointWriter::staging_bytes(config_of(true), 4096, 2) == 3 * std::size_t{4096});
 }
 
 TEST_CASE("sgd without momentum has no optimiser state and still comes back") {
