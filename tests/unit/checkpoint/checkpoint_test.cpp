@@ -20,7 +20,7 @@ using test::request_error_of;
 using test::ScratchFolder;
 using test::tiny_config;
 
-const std::vector<std::string> checkpoint_files{
+const std::vector<std::string> kFiles{
     "model-00000.safetensors", "optimizer-00000.safetensors", "state.json"};
 
 std::string name_of_step(long step) {
@@ -123,7 +123,7 @@ TEST_CASE("the newest complete checkpoint is found through every way of naming a
 }
 
 TEST_CASE("a changed byte in any file is named and the checkpoint before is used") {
-  for (const std::string& file : checkpoint_files) {
+  for (const std::string& file : kFiles) {
     const ScratchFolder folder;
     CheckpointModel model(1);
     save(model, folder.path(), {1, 2});
@@ -140,7 +140,7 @@ TEST_CASE("a changed byte in any file is named and the checkpoint before is used
 }
 
 TEST_CASE("a truncated or missing file is named without reading the others") {
-  for (const std::string& file : checkpoint_files) {
+  for (const std::string& file : kFiles) {
     const ScratchFolder folder;
     CheckpointModel model(1);
     save(model, folder.path(), {1, 2, 3});

@@ -175,7 +175,7 @@ TEST_CASE("long pieces merge as short ones do") {
   for (int round = 0; round < 500; ++round) {
     Ids tokens(49 + random() % 60);
     for (auto& token : tokens) {
-      token = random() % 2 == 0 ? 'a' : 'b';
+      token = random() % 2 == 0 ? std::int32_t{'a'} : std::int32_t{'b'};
     }
     // The definition: search the lowest rank from the left, merge, again.
     Ids expected = tokens;

@@ -13,7 +13,7 @@ namespace {
 
 // A file of the tokens 0, 1, ... count - 1.
 std::string make_file(const test::ScratchFolder& folder, long count) {
-  const std::string path = folder / "tokens.bin";
+  std::string path = folder / "tokens.bin";
   TokenFileWriter writer(path, DType::kU16);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
   std::iota(tokens.begin(), tokens.end(), 0);

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 struct Case {
-  DType dtype;
+  DType dtype = DType::kF32;
   AttentionShape shape;  // batch, seq_length, heads, kv_heads, head_dim
 };
 

@@ -32,6 +32,7 @@ struct Batch {
   }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
+  ~Batch() = default;
 
   TestMatrix logits;
   std::vector<float> losses;

@@ -145,9 +145,11 @@ TEST_CASE("a norm keeps the rounded tree sum of its blocks, the bias and the res
   for_each_instruction_set([] {
     CpuQueue queue(2);
     for (const int count : {1, 2, 3, 5, 7, 64}) {
-      for (const auto& [partial, dtype] : {std::pair{DType::kF32, DType::kF32},
-                                           std::pair{DType::kBF16, DType::kBF16},
-                                           std::pair{DType::kF32, DType::kBF16}}) {
+      for (const auto& types : {std::pair{DType::kF32, DType::kF32},
+                                std::pair{DType::kBF16, DType::kBF16},
+                                std::pair{DType::kF32, DType::kBF16}}) {
+        const DType partial = types.first;
+        const DType dtype = types.second;
         CAPTURE(count, name_of(partial), name_of(dtype));
         const long rows = 3;
         const long cols = 37;
