@@ -23,6 +23,8 @@ class TidyTest(ScriptTest):
         entries = [{"directory": str(self.root / "build/release"), "file": str(self.root / "src" / name),
                     "command": f"c++ -o {name}.o -c {self.root}/src/{name}"} for name in ("a.cpp", "b.cpp")]
         (self.root / "build/release/compile_commands.json").write_text(json.dumps(entries))
+        self.environment["XDG_CACHE_HOME"] = str(self.root / ".cache")
+        self.environment.pop("LOCKSTEP_CACHE_DIR", None)
         self.git("init", "-q")
         self.git("add", ".")
         self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "first")
