@@ -52,7 +52,8 @@ class Run {
   StepResult take_step();
   void report(const StepResult& result, double lr);
   void evaluate();
-  void save();
+  /// `required`: nothing comes after it, so a failure to write is an error.
+  void save(bool required);
   void finish(TrainingEnd end);
   [[nodiscard]] RunState run_state() const;
   [[nodiscard]] std::size_t allocated_bytes() const;
@@ -284,18 +285,31 @@ void Run::evaluate() {
   }
 }
 
-void Run::save() {
-  if (is_writer()) {
-    const std::int64_t begin = now_ns();
-    reporter_->sync();
-    try {
-      checkpoints_->save(run_state());
-    } catch (const Error& failure) {
-      // The older checkpoints are still there: training is worth more than this one.
-      log::error("checkpoint of step {} not written: {}", step_, failure.what());
-    }
-    reporter_->exclude(now_ns() - begin);
+void Run::save(bool required) {
+  if (!is_writer()) {
+    return;
   }
+  const std::int64_t begin = now_ns();
+  reporter_->sync();
+  // The older checkpoints are still there: training is worth more than one in between. The last
+  // one must be written, or the exit status would promise what is not there.
+  const auto tell = [](const Error& failure) {
+    log::error("checkpoint not written: {}", failure.what());
+  };
+  try {
+    checkpoints_->wait();
+  } catch (const Error& failure) {
+    tell(failure);
+  }
+  try {
+    checkpoints_->save(run_state());
+  } catch (const Error& failure) {
+    if (required) {
+      throw;
+    }
+    tell(failure);
+  }
+  reporter_->exclude(now_ns() - begin);
 }
 
 TrainingEnd Run::loop() {
@@ -315,13 +329,13 @@ TrainingEnd Run::loop() {
     const auto due = [&](long interval) { return interval > 0 && step_ % interval == 0; };
     // Whoever asked for a stop may not wait for long: the checkpoint comes first then.
     if (stop) {
-      save();
+      save(true);
     }
     if (evaluator_ && (last || due(config_->train.eval_interval))) {
       evaluate();
     }
     if (!stop && (last || due(config_->checkpoint.interval))) {
-      save();
+      save(last);
     }
     if (stop && !last) {
       end = TrainingEnd::kStopped;
