@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-// Rows or columns of c that one call computes.
+// Rows or columns of c that one call computes, at most.
 constexpr long kPanel = 256;
 
 void check(dnnl_status_t status, const char* call) {
@@ -210,6 +210,14 @@ bool prefer_native_bf16() {
   return wanted == "native";
 }
 
+// Rows or columns of c a call, decided by the shape alone. An even number of panels of one size, so
+// that two or four threads end together.
+long panel_size(long longer) {
+  const long panels = ceil_div(longer, kPanel);
+  const long multiple = panels > 2 ? 4 : panels;
+  return round_up(ceil_div(longer, round_up(panels, multiple)), 32L);
+}
+
 }  // namespace
 
 bool native_bf16_is_available() {
@@ -238,9 +246,10 @@ void multiply_native_bf16(ThreadPool& threads, const MatMul& op) {
   const long longer = std::max(op.m(), op.n());
   const unsigned long form = (op.transpose_a ? 1U : 0U) | (op.transpose_b ? 2U : 0U) |
                              (op.accumulate ? 4U : 0U) | (op.c.dtype == DType::kF32 ? 8U : 0U);
-  threads.run(ceil_div(longer, kPanel), [&](long panel) {
-    const long first = panel * kPanel;
-    const long count = std::min(kPanel, longer - first);
+  const long size = panel_size(longer);
+  threads.run(ceil_div(longer, size), [&](long panel) {
+    const long first = panel * size;
+    const long count = std::min(size, longer - first);
     Matrix a = op.a;
     Matrix b = op.b;
     Matrix c = op.c;
