@@ -8,16 +8,18 @@
 #include <vector>
 
 #include "base/integers.h"
+#include "comm/traffic.h"
 #include "device/memory.h"
 #include "device/queue.h"
+#include "kernels/reduce.h"
 
 namespace lockstep {
 
 /// A communication that is set up once and then started in every step (like MPI's persistent
 /// requests). It progresses only inside `poll` and `wait` of this or any other operation of the
-/// communicator: call `poll` between layers.
-/// Collective: every rank starts the operations of a communicator in the same order.
-/// Destroy it before its communicator.
+/// communicator or a related one (see Communicator): call `poll` between layers.
+/// Collective, but for sends and receives: every rank starts the operations of a communicator in
+/// the same order. Destroy it before its communicator.
 class Operation {
  public:
   Operation() = default;
@@ -42,7 +44,13 @@ enum class Reduction { kOrdered, kNative };
 
 /// The ranks of a group. Every function marked collective is called by all of them in the same
 /// order; ranks that call different ones, or with different sizes, get an Error that names both.
-/// After an Error the communicator is of no further use. Used by one thread of a rank.
+///
+/// The world and all groups split from it, directly or in steps, are related: `poll` of one, and
+/// any wait in one, lets the operations of all progress, so that a rank that waits in one group
+/// holds up no other (also where the group polled is the rank alone). An Error of one may thus come
+/// out of a call of another; after it none of them is of further use. All are used by one thread of
+/// a rank. Related groups may be destroyed in any order that is the same on their ranks, once their
+/// operations are done: destroying waits for the group's other ranks and lets nothing progress.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -70,15 +78,37 @@ class Communicator {
                                                      long count,
                                                      Reduction reduction) = 0;
 
-  /// As an ordered make_all_reduce, but only data[part_of(chunks, size, rank)] (in chunks of 4,096
-  /// elements, count is a multiple) holds the sum afterwards; the rest is undefined. Collective.
-  virtual std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) = 0;
+  /// As an ordered make_all_reduce, but only this rank's slice, slice_of(count, chunk, size, rank)
+  /// of comm/exchange.h, holds the sum afterwards; the rest is undefined. count is a multiple of
+  /// chunk (elements). The sums do not depend on chunk. Collective.
+  virtual std::unique_ptr<Operation> make_reduce_scatter(float* data,
+                                                         long count,
+                                                         long chunk = kChunkElements) = 0;
 
   /// Every rank's part, part_of(chunks, size, r) of `data` in chunks of chunk_bytes, reaches every
   /// other rank. bytes is a multiple of chunk_bytes; same memory rule as make_all_reduce. Collective.
   virtual std::unique_ptr<Operation> make_all_gather(void* data,
                                                      std::size_t bytes,
                                                      std::size_t chunk_bytes) = 0;
+
+  /// Sends `bytes` bytes to rank `to`, which receives as many with the same tag (0 to kMaxTag). The
+  /// data may lie in any memory of the host. Not collective: only the two ranks make and start the
+  /// operations, each in its own order among its others; messages of one sender and tag
+  /// arrive in the order of their starts. Done when `data` may be written again, which for large
+  /// messages is not before the receive is started. A message of 0 bytes is a signal.
+  /// Throws Error when `to` is no other rank of the group. Waiting throws Error, naming the message
+  /// and the peer, after the time limit. Cost: one message for every 256 MiB begun.
+  virtual std::unique_ptr<Operation> make_send(const void* data,
+                                               std::size_t bytes,
+                                               int to,
+                                               int tag) = 0;
+  /// The other end of make_send. Done when the data is there. Throws Error, in poll or wait, when a
+  /// message of another size came.
+  virtual std::unique_ptr<Operation> make_receive(void* data,
+                                                  std::size_t bytes,
+                                                  int from,
+                                                  int tag) = 0;
+  static constexpr int kMaxTag = 32767;  ///< what every MPI library allows
 
   /// all[r * mine.size() + i] = mine[i] of rank r. For a few numbers (at most kMaxValues a rank).
   /// Collective; waits for the others. No allocation.
@@ -94,13 +124,13 @@ class Communicator {
 
   /// The ranks with this rank's color, ordered by this group's ranks. color_of[r] is the color of
   /// rank r, the same on every rank (so that a described group can be split as well). The result
-  /// keeps the time limit. Destroy it before this communicator. Collective.
+  /// keeps the time limit and is related to this communicator (see above). Collective.
   virtual std::unique_ptr<Communicator> split(std::span<const int> color_of) = 0;
 
   /// Host number of every rank (0, 1, ... in order of first appearance).
   [[nodiscard]] virtual const std::vector<int>& host_of() const = 0;
 
-  /// Lets started operations progress; cheap when there are none.
+  /// Lets started operations of this and all related groups progress; cheap when there are none.
   virtual void poll() = 0;
 
   /// Gives up after this many seconds of waiting for other ranks; 0: never.
@@ -111,8 +141,13 @@ class Communicator {
   /// of one rank each, with S = this rank's part of an N-byte buffer,
   ///   all-reduce N - S + (P-1) S, reduce-scatter N - S, all-gather (P-1) S.
   /// A native all-reduce counts as 2 (P-1)/P N, an all_gather of values as 8 (P-1) a value, a
-  /// broadcast as (P-1) times its bytes at the root. Barriers and texts do not count.
+  /// broadcast as (P-1) times its bytes at the root, a send as its bytes. Barriers and texts do not
+  /// count.
   [[nodiscard]] virtual double bytes_sent() const = 0;
+  /// Calls and bytes sent by kind: one entry for each TrafficKind, in that order. The bytes add up
+  /// to bytes_sent(). An operation is a call whenever it starts; a receive is none. Valid while the
+  /// communicator lives.
+  [[nodiscard]] virtual std::span<const TrafficCount> traffic() const = 0;
 
  protected:
   Communicator() = default;

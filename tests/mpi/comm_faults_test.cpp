@@ -31,24 +31,9 @@ void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
 }
 
 namespace lockstep {
-namespace {
 
-/// The message of the Error that `action` throws, "" if none.
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-}  // namespace
+using test::error_of;
+using test::has;
 
 TEST_CASE("starts and waits allocate nothing") {
   for (const auto& placement : test::placements()) {
@@ -57,6 +42,15 @@ TEST_CASE("starts and waits allocate nothing") {
     const Memory memory = group->allocate(40'960 * sizeof(float));
     const auto sum = group->make_all_reduce(memory.as<float>(), 20'000, Reduction::kOrdered);
     const auto scatter = group->make_reduce_scatter(memory.as<float>() + 20'480, 20'480);
+    const int size = group->size();
+    const int next = (group->rank() + 1) % size;
+    const int previous = (group->rank() + size - 1) % size;
+    std::vector<int> sent(20'000);
+    std::vector<int> received(20'000);
+    const std::size_t bytes = sent.size() * sizeof(int);
+    const auto send = size > 1 ? group->make_send(sent.data(), bytes, next, 0) : nullptr;
+    const auto receive =
+        size > 1 ? group->make_receive(received.data(), bytes, previous, 0) : nullptr;
     std::array<double, 2> mine{1, 2};
     std::vector<double> all(2 * static_cast<std::size_t>(group->size()));
     group->barrier();
@@ -65,6 +59,12 @@ TEST_CASE("starts and waits allocate nothing") {
     for (int round = 0; round < 20; ++round) {
       sum->start();
       scatter->start();
+      if (size > 1) {
+        send->start();
+        receive->start();
+        receive->wait();
+        send->wait();
+      }
       group->poll();
       sum->wait();
       scatter->wait();
@@ -115,6 +115,27 @@ TEST_CASE("ranks that start operations in different orders are told both names")
     CHECK(has(error, "all_reduce of 300 floats (operation 1)"));
     CHECK(has(error, "all_reduce of 100 floats (operation 0)"));
   }
+}
+
+TEST_CASE("a rank that waits in one group is told that ranks went different ways in another") {
+  const auto world = test::world({"one host", {}}, 20);
+  if (world->size() == 1) {
+    return;
+  }
+  const auto group = world->split(std::vector<int>(static_cast<std::size_t>(world->size()), 0));
+  const Memory memory = group->allocate(8192);
+  const auto first = group->make_all_reduce(memory.as<float>(), 100, Reduction::kOrdered);
+  const auto second = group->make_all_reduce(memory.as<float>() + 512, 300, Reduction::kOrdered);
+  const int other = world->rank() == 0 ? 1 : 0;
+  const auto receive = world->make_receive(nullptr, 0, other, 0);  // nobody sends
+
+  (world->rank() == 0 ? *second : *first).start();
+  receive->start();
+  const std::string error = error_of([&] { receive->wait(); });
+
+  CAPTURE(error);
+  CHECK(has(error, "all_reduce of 300 floats (operation 1)"));
+  CHECK(has(error, "all_reduce of 100 floats (operation 0)"));
 }
 
 TEST_CASE("a barrier that meets an all_gather is an error and no hang") {

@@ -91,6 +91,25 @@ TEST_CASE("a reduce-scatter leaves the sum in the rank's own part") {
   }
 }
 
+TEST_CASE("a reduce-scatter leaves the sum in slices of the chunks asked for") {
+  for (const auto& placement : test::placements()) {
+    const auto group = test::world(placement);
+    const long count = 12'000;
+    for (const long chunk : {1L, 100L, 6000L}) {
+      CAPTURE(placement.name, chunk);
+      const Memory memory = group->allocate(count * sizeof(float));
+      const auto operation = group->make_reduce_scatter(memory.as<float>(), count, chunk);
+      fill(*group, memory.as<float>(), count);
+
+      operation->start();
+      operation->wait();
+
+      const IndexRange own = slice_of(count, chunk, group->size(), group->rank());
+      CHECK(wrong_elements(*group, memory.as<float>(), own) == 0);
+    }
+  }
+}
+
 TEST_CASE("an all-gather brings every rank's part to every rank") {
   for (const auto& placement : test::placements()) {
     const auto group = test::world(placement);

@@ -114,13 +114,25 @@ class StepWatcher final : public Communicator {
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction kind) override {
     return group_->make_all_reduce(data, count, kind);
   }
-  std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) override {
-    return group_->make_reduce_scatter(data, count);
+  std::unique_ptr<Operation> make_reduce_scatter(float* data, long count, long chunk) override {
+    return group_->make_reduce_scatter(data, count, chunk);
   }
   std::unique_ptr<Operation> make_all_gather(void* data,
                                              std::size_t bytes,
                                              std::size_t chunk_bytes) override {
     return group_->make_all_gather(data, bytes, chunk_bytes);
+  }
+  std::unique_ptr<Operation> make_send(const void* data,
+                                       std::size_t bytes,
+                                       int to,
+                                       int tag) override {
+    return group_->make_send(data, bytes, to, tag);
+  }
+  std::unique_ptr<Operation> make_receive(void* data,
+                                          std::size_t bytes,
+                                          int from,
+                                          int tag) override {
+    return group_->make_receive(data, bytes, from, tag);
   }
   void broadcast(void* data, std::size_t bytes, int root) override {
     group_->broadcast(data, bytes, root);
@@ -136,6 +148,7 @@ class StepWatcher final : public Communicator {
   void poll() override { group_->poll(); }
   void set_time_limit(double seconds) override { group_->set_time_limit(seconds); }
   [[nodiscard]] double bytes_sent() const override { return group_->bytes_sent(); }
+  [[nodiscard]] std::span<const TrafficCount> traffic() const override { return group_->traffic(); }
 
  private:
   Communicator* group_;

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/error.h"
-#include "kernels/reduce.h"
+#include "comm/message.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +25,10 @@ class DryOperation final : public Operation {
   DryCall call_;
 };
 
+DryCall sending(TrafficKind kind, double buffer_bytes, double bytes_sent) {
+  return {name_of(kind), buffer_bytes, bytes_sent, kind};
+}
+
 }  // namespace
 
 DryCommunicator::DryCommunicator(int rank, const std::vector<long>& host_of)
@@ -34,7 +38,9 @@ DryCommunicator::DryCommunicator(int rank, const std::vector<long>& host_of)
 
 void DryCommunicator::record(const DryCall& call) {
   ++num_calls_;
-  bytes_sent_ += call.bytes_sent;
+  if (call.kind.has_value()) {
+    traffic_.count(*call.kind, call.bytes_sent);
+  }
   if (listener_) {
     listener_(*this, call);
   }
@@ -47,40 +53,64 @@ Memory DryCommunicator::allocate(std::size_t bytes) {
 }
 
 std::unique_ptr<Operation> DryCommunicator::make(
-    const char* name, Exchange exchange, long count, long chunk, long item_bytes) {
+    TrafficKind kind, Exchange exchange, long count, long chunk, long item_bytes) {
   const auto item = static_cast<double>(item_bytes);
   message_bytes_ +=
       static_cast<std::size_t>(message_items(hosts_, exchange, rank_, count, chunk) * item_bytes);
   const double sent = items_sent_by(hosts_, exchange, rank_, count, chunk) * item;
   return std::make_unique<DryOperation>(*this,
-                                        DryCall{name, static_cast<double>(count) * item, sent});
+                                        sending(kind, static_cast<double>(count) * item, sent));
 }
 
 std::unique_ptr<Operation> DryCommunicator::make_all_reduce(float* /*data*/,
                                                             long count,
                                                             Reduction reduction) {
   if (reduction == Reduction::kOrdered) {
-    return make("all_reduce", Exchange::kAllReduce, count, kAllReduceChunk, sizeof(float));
+    return make(
+        TrafficKind::kAllReduce, Exchange::kAllReduce, count, kAllReduceChunk, sizeof(float));
   }
   const double bytes = static_cast<double>(count) * sizeof(float);
   return std::make_unique<DryOperation>(
-      *this, DryCall{"native_all_reduce", bytes, 2.0 * bytes * (size() - 1) / size()});
+      *this, sending(TrafficKind::kNativeAllReduce, bytes, 2.0 * bytes * (size() - 1) / size()));
 }
 
-std::unique_ptr<Operation> DryCommunicator::make_reduce_scatter(float* /*data*/, long count) {
-  LOCKSTEP_CHECK(count % kChunkElements == 0);
-  return make("reduce_scatter", Exchange::kReduceScatter, count, kChunkElements, sizeof(float));
+std::unique_ptr<Operation> DryCommunicator::make_reduce_scatter(float* /*data*/,
+                                                                long count,
+                                                                long chunk) {
+  LOCKSTEP_CHECK(chunk > 0 && count % chunk == 0);
+  return make(TrafficKind::kReduceScatter, Exchange::kReduceScatter, count, chunk, sizeof(float));
 }
 
 std::unique_ptr<Operation> DryCommunicator::make_all_gather(void* /*data*/,
                                                             std::size_t bytes,
                                                             std::size_t chunk_bytes) {
   LOCKSTEP_CHECK(chunk_bytes > 0 && bytes % chunk_bytes == 0);
-  return make("all_gather",
+  return make(TrafficKind::kAllGather,
               Exchange::kAllGather,
               static_cast<long>(bytes),
               static_cast<long>(chunk_bytes),
               1);
+}
+
+std::unique_ptr<Operation> DryCommunicator::make_send(const void* /*data*/,
+                                                      std::size_t bytes,
+                                                      int to,
+                                                      int tag) {
+  check_message(*this, "send to", to, tag);
+  const auto sent = static_cast<double>(bytes);
+  DryCall call = sending(TrafficKind::kSend, sent, sent);
+  call.peer = to;
+  call.tag = tag;
+  return std::make_unique<DryOperation>(*this, call);
+}
+
+std::unique_ptr<Operation> DryCommunicator::make_receive(void* /*data*/,
+                                                         std::size_t bytes,
+                                                         int from,
+                                                         int tag) {
+  check_message(*this, "receive from", from, tag);
+  return std::make_unique<DryOperation>(
+      *this, DryCall{"receive", static_cast<double>(bytes), 0, {}, from, tag});
 }
 
 void DryCommunicator::all_gather(std::span<const double> mine, std::span<double> all) {
@@ -90,12 +120,12 @@ void DryCommunicator::all_gather(std::span<const double> mine, std::span<double>
     std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
   }
   const double bytes = static_cast<double>(mine.size_bytes());
-  record({"values", bytes * size(), bytes * (size() - 1)});
+  record(sending(TrafficKind::kValues, bytes * size(), bytes * (size() - 1)));
 }
 
 void DryCommunicator::broadcast(void* /*data*/, std::size_t bytes, int root) {
   const double buffer = static_cast<double>(bytes);
-  record({"broadcast", buffer, root == rank_ ? buffer * (size() - 1) : 0.0});
+  record(sending(TrafficKind::kBroadcast, buffer, root == rank_ ? buffer * (size() - 1) : 0.0));
 }
 
 void DryCommunicator::barrier() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "comm/communicator.h"
 #include "comm/exchange.h"
@@ -11,10 +12,12 @@ namespace lockstep {
 
 /// One communication of the group, as rank `rank` saw it.
 struct DryCall {
-  const char* name =
-      "";  ///< all_reduce, native_all_reduce, reduce_scatter, all_gather, values, ...
-  double buffer_bytes = 0;  ///< of the whole buffer
-  double bytes_sent = 0;    ///< by this rank, as Communicator::bytes_sent counts
+  const char* name = "";              ///< of its kind, or receive, barrier, text
+  double buffer_bytes = 0;            ///< of the whole buffer
+  double bytes_sent = 0;              ///< by this rank, as Communicator::bytes_sent counts
+  std::optional<TrafficKind> kind{};  ///< none for what sends nothing: receive, barrier, text
+  int peer = -1;                      ///< the other rank of a send or receive, and its tag
+  int tag = -1;
 };
 
 /// Every collective completes at once, as if the other ranks held the same values as this one.
@@ -41,10 +44,20 @@ class DryCommunicator final : public Communicator {
     return allocated_bytes_ + message_bytes_;
   }
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
-  std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) override;
+  std::unique_ptr<Operation> make_reduce_scatter(float* data,
+                                                 long count,
+                                                 long chunk = kChunkElements) override;
   std::unique_ptr<Operation> make_all_gather(void* data,
                                              std::size_t bytes,
                                              std::size_t chunk_bytes) override;
+  std::unique_ptr<Operation> make_send(const void* data,
+                                       std::size_t bytes,
+                                       int to,
+                                       int tag) override;
+  std::unique_ptr<Operation> make_receive(void* data,
+                                          std::size_t bytes,
+                                          int from,
+                                          int tag) override;
   void all_gather(std::span<const double> mine, std::span<double> all) override;
   void broadcast(void* data, std::size_t bytes, int root) override;
   void barrier() override;
@@ -54,17 +67,18 @@ class DryCommunicator final : public Communicator {
   [[nodiscard]] const std::vector<int>& host_of() const override { return hosts_.host_of(); }
   void poll() override {}
   void set_time_limit(double /*seconds*/) override {}
-  [[nodiscard]] double bytes_sent() const override { return bytes_sent_; }
+  [[nodiscard]] double bytes_sent() const override { return traffic_.bytes(); }
+  [[nodiscard]] std::span<const TrafficCount> traffic() const override { return traffic_.counts(); }
 
  private:
   std::unique_ptr<Operation> make(
-      const char* name, Exchange exchange, long count, long chunk, long item_bytes);
+      TrafficKind kind, Exchange exchange, long count, long chunk, long item_bytes);
 
   int rank_;
   HostMap hosts_;
   Listener listener_;
   long num_calls_ = 0;
-  double bytes_sent_ = 0;
+  Traffic traffic_;
   std::size_t allocated_bytes_ = 0;  ///< by `allocate`
   std::size_t message_bytes_ = 0;
 };

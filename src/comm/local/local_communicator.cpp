@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "comm/message.h"
 #include "device/cpu/cpu_queue.h"
 
 namespace lockstep {
@@ -10,9 +11,14 @@ namespace {
 
 class DoneOperation final : public Operation {
  public:
-  void start() override {}
+  DoneOperation(Traffic& traffic, TrafficKind kind) : traffic_(traffic), kind_(kind) {}
+  void start() override { traffic_.count(kind_, 0); }
   bool poll() override { return true; }
   void wait() override {}
+
+ private:
+  Traffic& traffic_;
+  TrafficKind kind_;
 };
 
 }  // namespace
@@ -32,32 +38,61 @@ std::size_t LocalCommunicator::allocated_bytes() const {
 
 std::unique_ptr<Operation> LocalCommunicator::make_all_reduce(float* /*data*/,
                                                               long /*count*/,
-                                                              Reduction /*reduction*/) {
-  return std::make_unique<DoneOperation>();
+                                                              Reduction reduction) {
+  const bool ordered = reduction == Reduction::kOrdered;
+  return std::make_unique<DoneOperation>(
+      traffic_, ordered ? TrafficKind::kAllReduce : TrafficKind::kNativeAllReduce);
 }
 
-std::unique_ptr<Operation> LocalCommunicator::make_reduce_scatter(float* /*data*/, long /*count*/) {
-  return std::make_unique<DoneOperation>();
+std::unique_ptr<Operation> LocalCommunicator::make_reduce_scatter(float* /*data*/,
+                                                                  long count,
+                                                                  long chunk) {
+  LOCKSTEP_CHECK(chunk > 0 && count % chunk == 0);
+  return std::make_unique<DoneOperation>(traffic_, TrafficKind::kReduceScatter);
 }
 
 std::unique_ptr<Operation> LocalCommunicator::make_all_gather(void* /*data*/,
                                                               std::size_t /*bytes*/,
                                                               std::size_t /*chunk_bytes*/) {
-  return std::make_unique<DoneOperation>();
+  return std::make_unique<DoneOperation>(traffic_, TrafficKind::kAllGather);
+}
+
+std::unique_ptr<Operation> LocalCommunicator::make_send(const void* /*data*/,
+                                                        std::size_t /*bytes*/,
+                                                        int to,
+                                                        int tag) {
+  check_message(*this, "send to", to, tag);
+  return nullptr;  // not reached
+}
+
+std::unique_ptr<Operation> LocalCommunicator::make_receive(void* /*data*/,
+                                                           std::size_t /*bytes*/,
+                                                           int from,
+                                                           int tag) {
+  check_message(*this, "receive from", from, tag);
+  return nullptr;  // not reached
 }
 
 void LocalCommunicator::all_gather(std::span<const double> mine, std::span<double> all) {
   LOCKSTEP_CHECK(mine.size() <= kMaxValues && all.size() == mine.size());
   std::copy(mine.begin(), mine.end(), all.begin());
+  traffic_.count(TrafficKind::kValues, 0);
 }
 
 void LocalCommunicator::broadcast(void* /*data*/, std::size_t /*bytes*/, int root) {
   LOCKSTEP_CHECK(root == 0);
+  traffic_.count(TrafficKind::kBroadcast, 0);
 }
 
 std::unique_ptr<Communicator> LocalCommunicator::split(std::span<const int> color_of) {
   LOCKSTEP_CHECK(color_of.size() == 1);
-  return std::make_unique<LocalCommunicator>();
+  return std::make_unique<LocalCommunicator>(progress_);
+}
+
+void LocalCommunicator::poll() {
+  if (progress_) {
+    progress_();
+  }
 }
 
 }  // namespace lockstep

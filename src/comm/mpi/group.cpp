@@ -19,8 +19,11 @@ constexpr std::size_t kNameBytes = 64;
 
 }  // namespace
 
-MpiGroup::MpiGroup(MPI_Comm comm, MpiOptions options) : comm_(comm), options_(std::move(options)) {
+MpiGroup::MpiGroup(MPI_Comm comm, MpiOptions options, std::shared_ptr<Progress> progress)
+    : comm_(comm), options_(std::move(options)), progress_(std::move(progress)) {
   mpi_call(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_call(MPI_Comm_dup(comm_, &message_comm_), "MPI_Comm_dup");
+  mpi_call(MPI_Comm_set_errhandler(message_comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   mpi_call(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   names_ = {"nothing", "all_gather", "broadcast", "barrier", "all_gather_text", "set-up"};
   find_hosts();
@@ -34,9 +37,11 @@ MpiGroup::MpiGroup(MPI_Comm comm, MpiOptions options) : comm_(comm), options_(st
     values_in_.resize(values * static_cast<std::size_t>(size()));
     notices_ = std::make_unique<Notices>(comm_, *hosts_, rank_);
   }
+  progress_->join(*this);
 }
 
 MpiGroup::~MpiGroup() {
+  progress_->leave(*this);
   if (gave_up_) {
     // A request that nobody waits for any more may still write here.
     static std::vector<std::vector<double>> abandoned;
@@ -48,6 +53,7 @@ MpiGroup::~MpiGroup() {
   control_.reset();
   notices_.reset();
   if (std::uncaught_exceptions() == 0 && !gave_up_) {
+    MPI_Comm_free(&message_comm_);
     MPI_Comm_free(&host_comm_);
     MPI_Comm_free(&comm_);
   }
@@ -121,7 +127,7 @@ int MpiGroup::add_operation(std::string name) {
     mpi_call(MPI_Barrier(host_comm_), "MPI_Barrier");
     operation_controls_.push_back(std::move(window));
   }
-  active_.reserve(names_.size());
+  progress_->make_room();
   return number;
 }
 
@@ -134,10 +140,6 @@ OperationControl& MpiGroup::control(int operation, int local) const {
 
 RankControl& MpiGroup::block(int local) const {
   return *std::launder(reinterpret_cast<RankControl*>(control_->piece(local)));
-}
-
-void MpiGroup::deactivate(Advancing& operation) {
-  active_.erase(std::remove(active_.begin(), active_.end(), &operation), active_.end());
 }
 
 void MpiGroup::agree(const std::string& what, std::span<const double> values) {

@@ -15,7 +15,9 @@
 #include "comm/mpi/control.h"
 #include "comm/mpi/notices.h"
 #include "comm/mpi/options.h"
+#include "comm/mpi/progress.h"
 #include "comm/mpi/window.h"
+#include "comm/traffic.h"
 
 namespace lockstep {
 
@@ -30,23 +32,18 @@ enum PlainCall : int {
   kNumPlainCalls
 };
 
-/// A started communication that the group advances.
-class Advancing {
- public:
-  virtual ~Advancing() = default;
-  /// Does what can be done without waiting; true when complete.
-  virtual bool advance() = 0;
-};
-
 class MpiGroup {
  public:
-  /// The ranks of `comm`, which this takes over (and frees). Collective.
-  MpiGroup(MPI_Comm comm, MpiOptions options);
+  /// The ranks of `comm`, which this takes over (and frees); they progress together with the other
+  /// groups of `progress`. Collective.
+  MpiGroup(MPI_Comm comm, MpiOptions options, std::shared_ptr<Progress> progress);
   ~MpiGroup();
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
 
   [[nodiscard]] MPI_Comm comm() const { return comm_; }
+  /// The same ranks, for sends and receives: their tags are the caller's.
+  [[nodiscard]] MPI_Comm message_comm() const { return message_comm_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return hosts_->num_ranks(); }
   [[nodiscard]] const HostMap& hosts() const { return *hosts_; }
@@ -81,10 +78,9 @@ class MpiGroup {
   /// Throws the Error that `rank` began `theirs` while this one began `mine`.
   [[noreturn]] void fail_order(std::uint32_t call_number, int mine, int rank, int theirs);
 
-  /// Lets started operations progress; now and then looks whether ranks went different ways.
-  void poll();
-  void activate(Advancing& operation) { active_.push_back(&operation); }
-  void deactivate(Advancing& operation);
+  [[nodiscard]] const std::shared_ptr<Progress>& progress() const { return progress_; }
+  /// Throws Error when ranks are known to have gone different ways; answers their questions.
+  void look_around();
 
   /// Calls `done` until it is true: some microseconds without giving up the core, then yielding,
   /// then sleeping. Throws Error after the time limit. `is_missing(local)` tells whether the host's
@@ -93,6 +89,10 @@ class MpiGroup {
             std::uint32_t call_number,
             FunctionRef<bool()> done,
             FunctionRef<bool(int)> is_missing);
+
+  /// The same for a message to or from rank `peer`, which is no call of the group; `name` is what
+  /// the Error calls it.
+  void wait_for_peer(const std::string& name, int peer, FunctionRef<bool()> done);
 
   /// As Communicator::all_gather, made by `call`.
   void all_gather(int call, std::span<const double> mine, std::span<double> all);
@@ -108,8 +108,7 @@ class MpiGroup {
   /// Windows count by themselves; operations tell what they keep for their messages.
   void count_allocated(std::size_t bytes) { allocated_bytes_ += bytes; }
   [[nodiscard]] std::size_t allocated_bytes() const { return allocated_bytes_; }
-  void count_sent(double bytes) { bytes_sent_ += bytes; }
-  [[nodiscard]] double bytes_sent() const { return bytes_sent_; }
+  [[nodiscard]] Traffic& traffic() { return traffic_; }
 
  private:
   void find_hosts();
@@ -118,8 +117,16 @@ class MpiGroup {
   void exchange_values(int call, std::uint32_t call_number, std::size_t width);
   [[nodiscard]] RankControl& block(int local) const;
   [[nodiscard]] Notices::Notice notice(std::uint32_t call_number, int call) const;
+  /// The last call begun and its number; kCallNone before the first.
+  [[nodiscard]] int last_call(std::uint32_t& call_number) const;
+  void wait_until(int call,
+                  std::uint32_t call_number,
+                  FunctionRef<bool()> done,
+                  FunctionRef<void(double seconds)> fail);
   void progress_notices(std::uint32_t call_number, int call);
   void check_notices();
+  /// describe(rank) and what it was last seen in, as far as that is known.
+  [[nodiscard]] std::string sighting(int rank) const;
   [[noreturn]] void fail_time_limit(int call,
                                     std::uint32_t call_number,
                                     double seconds,
@@ -127,6 +134,7 @@ class MpiGroup {
 
   MPI_Comm comm_;
   MPI_Comm host_comm_ = MPI_COMM_NULL;
+  MPI_Comm message_comm_ = MPI_COMM_NULL;
   MpiOptions options_;
   int rank_ = 0;
   int local_index_ = 0;
@@ -137,15 +145,14 @@ class MpiGroup {
   std::vector<std::unique_ptr<SharedWindow>> windows_;
   std::unique_ptr<Notices> notices_;
   std::vector<std::string> names_;
-  std::vector<Advancing*> active_;
+  std::shared_ptr<Progress> progress_;
   std::uint32_t calls_begun_ = 0;
   std::vector<std::uint32_t> checked_;  ///< calls of each local rank that were compared
   std::uint32_t values_sequence_ = 0;
   std::vector<double> values_out_;
   std::vector<double> values_in_;
-  unsigned polls_ = 0;
   bool gave_up_ = false;  ///< on a wait
-  double bytes_sent_ = 0;
+  Traffic traffic_;
   std::size_t allocated_bytes_ = 0;
 };
 

@@ -16,7 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kPollsBetweenChecks = 64;
 constexpr double kSleepAfterSeconds = 0.02;  // longer than any wait in a balanced step
 constexpr auto kSleep = std::chrono::microseconds(100);
 constexpr double kFirstQuestionSeconds = 0.2;
@@ -120,40 +119,60 @@ void MpiGroup::progress_notices(std::uint32_t call_number, int call) {
   }
 }
 
-void MpiGroup::poll() {
-  for (std::size_t i = active_.size(); i-- > 0;) {
-    if (active_[i]->advance()) {
-      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-    }
+int MpiGroup::last_call(std::uint32_t& call_number) const {
+  if (calls_begun_ == 0) {
+    call_number = 0;
+    return kCallNone;
   }
-  if (++polls_ % kPollsBetweenChecks == 0 && calls_begun_ > 0) {
-    check_order();
-    const std::uint32_t last = calls_begun_ - 1;
-    const auto call =
-        block(local_index_).log.calls[last % CallLog::kEntries].load(std::memory_order_relaxed);
-    progress_notices(last, static_cast<int>(call));
-  }
+  call_number = calls_begun_ - 1;
+  const auto& entry = block(local_index_).log.calls[call_number % CallLog::kEntries];
+  return static_cast<int>(entry.load(std::memory_order_relaxed));
+}
+
+void MpiGroup::look_around() {
+  check_order();
+  std::uint32_t number = 0;
+  const int call = last_call(number);
+  progress_notices(number, call);
 }
 
 void MpiGroup::wait(int call,
                     std::uint32_t call_number,
                     FunctionRef<bool()> done,
                     FunctionRef<bool(int)> is_missing) {
-  const auto progress = [&] {
+  wait_until(call, call_number, done, [&](double seconds) {
+    fail_time_limit(call, call_number, seconds, is_missing);
+  });
+}
+
+void MpiGroup::wait_for_peer(const std::string& name, int peer, FunctionRef<bool()> done) {
+  std::uint32_t number = 0;
+  const int call = last_call(number);
+  wait_until(call, number, done, [&](double seconds) {
+    gave_up_ = true;
+    throw_error("{}: waited {:.1f} s, the limit; missing: {}", name, seconds, sighting(peer));
+  });
+}
+
+void MpiGroup::wait_until(int call,
+                          std::uint32_t call_number,
+                          FunctionRef<bool()> done,
+                          FunctionRef<void(double seconds)> fail) {
+  const auto is_done = [&] {
     if (done()) {
       return true;
     }
-    poll();
+    progress_->poll();
     return false;
   };
-  if (spin_until(progress)) {
+  if (spin_until(is_done)) {
     return;
   }
   const auto start = Clock::now();
   const double limit = options_.time_limit_seconds;
   const double part = limit > 0 ? kQuestionBeforeLimit * limit : kQuestionIntervalSeconds;
   double next_question = std::min(kFirstQuestionSeconds, part);
-  while (!progress()) {
+  while (!is_done()) {
     const double waited = seconds_since(start);
     if (waited > kSleepAfterSeconds) {
       check_order();
@@ -167,9 +186,31 @@ void MpiGroup::wait(int call,
       next_question = waited + std::min(kQuestionIntervalSeconds, part);
     }
     if (limit > 0 && waited > limit) {
-      fail_time_limit(call, call_number, waited, is_missing);
+      fail(waited);
     }
   }
+}
+
+std::string MpiGroup::sighting(int rank) const {
+  std::uint32_t begun = 0;
+  int call = kCallNone;
+  const auto local = std::find(local_ranks().begin(), local_ranks().end(), rank);
+  if (local != local_ranks().end()) {
+    const CallLog& log = block(static_cast<int>(local - local_ranks().begin())).log;
+    begun = log.count.load(std::memory_order_acquire);
+    call = static_cast<int>(log.calls[(begun - 1) % CallLog::kEntries].load());
+  } else {
+    const auto& foreign = notices_->ranks();
+    const auto index = std::find(foreign.begin(), foreign.end(), rank) - foreign.begin();
+    const Notices::Notice& last = notices_->last(static_cast<std::size_t>(index));
+    begun = static_cast<std::uint32_t>(last.calls_begun);
+    call = static_cast<int>(last.call);
+  }
+  std::string text = describe(rank);
+  if (begun > 0 && call < static_cast<int>(names_.size())) {
+    text += fmt::format(", last seen in {}", call_name(call));
+  }
+  return text;
 }
 
 void MpiGroup::fail_time_limit(int call,
@@ -178,29 +219,18 @@ void MpiGroup::fail_time_limit(int call,
                                FunctionRef<bool(int)> is_missing) {
   gave_up_ = true;
   std::string missing;
-  const auto add = [&](int rank, std::uint32_t begun, int last_call) {
-    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", describe(rank));
-    if (begun > 0 && last_call < static_cast<int>(names_.size())) {
-      missing += fmt::format(", last seen in {}", call_name(last_call));
-    }
+  const auto add = [&](int rank) {
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", sighting(rank));
   };
   for (std::size_t local = 0; local < local_ranks().size(); ++local) {
     if (static_cast<int>(local) != local_index_ && is_missing(static_cast<int>(local))) {
-      const CallLog& log = block(static_cast<int>(local)).log;
-      const std::uint32_t begun = log.count.load(std::memory_order_acquire);
-      add(local_ranks()[local],
-          begun,
-          static_cast<int>(log.calls[(begun - 1) % CallLog::kEntries].load()));
+      add(local_ranks()[local]);
     }
   }
-  if (notices_ != nullptr) {
-    for (std::size_t i = 0; i < notices_->ranks().size(); ++i) {
-      const Notices::Notice& last = notices_->last(i);
-      if (!reached(static_cast<std::uint32_t>(last.calls_begun), call_number + 1)) {
-        add(notices_->ranks()[i],
-            static_cast<std::uint32_t>(last.calls_begun),
-            static_cast<int>(last.call));
-      }
+  for (std::size_t i = 0; notices_ != nullptr && i < notices_->ranks().size(); ++i) {
+    const auto begun = static_cast<std::uint32_t>(notices_->last(i).calls_begun);
+    if (!reached(begun, call_number + 1)) {
+      add(notices_->ranks()[i]);
     }
   }
   throw_error("{}: waited {:.1f} s for other ranks, the limit; missing: {}",

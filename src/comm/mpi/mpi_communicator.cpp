@@ -6,11 +6,12 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/local/local_communicator.h"
+#include "comm/message.h"
 #include "comm/mpi/group.h"
+#include "comm/mpi/message_operation.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/mpi/native_operation.h"
 #include "comm/mpi/ordered_operation.h"
-#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {
@@ -92,13 +93,15 @@ std::unique_ptr<Operation> MpiCommunicator::make_all_reduce(float* data,
   return std::make_unique<NativeAllReduce>(*group_, group_->add_operation(name), data, count);
 }
 
-std::unique_ptr<Operation> MpiCommunicator::make_reduce_scatter(float* data, long count) {
-  LOCKSTEP_CHECK(count % kChunkElements == 0);
+std::unique_ptr<Operation> MpiCommunicator::make_reduce_scatter(float* data,
+                                                                long count,
+                                                                long chunk) {
+  LOCKSTEP_CHECK(chunk > 0 && count % chunk == 0);
   return make_ordered(*group_,
                       kReduceScatter,
-                      fmt::format("reduce_scatter of {} floats", count),
+                      fmt::format("reduce_scatter of {} floats in chunks of {}", count, chunk),
                       data,
-                      {0, 0, count, kChunkElements, sizeof(float)});
+                      {0, 0, count, chunk, sizeof(float)});
 }
 
 std::unique_ptr<Operation> MpiCommunicator::make_all_gather(void* data,
@@ -115,9 +118,26 @@ std::unique_ptr<Operation> MpiCommunicator::make_all_gather(void* data,
       {0, 0, static_cast<long>(bytes / item), static_cast<long>(chunk_bytes / item), item});
 }
 
+std::unique_ptr<Operation> MpiCommunicator::make_send(const void* data,
+                                                      std::size_t bytes,
+                                                      int to,
+                                                      int tag) {
+  check_message(*this, "send to", to, tag);
+  return std::make_unique<SendOperation>(*group_, data, bytes, to, tag);
+}
+
+std::unique_ptr<Operation> MpiCommunicator::make_receive(void* data,
+                                                         std::size_t bytes,
+                                                         int from,
+                                                         int tag) {
+  check_message(*this, "receive from", from, tag);
+  return std::make_unique<ReceiveOperation>(*group_, data, bytes, from, tag);
+}
+
 void MpiCommunicator::all_gather(std::span<const double> mine, std::span<double> all) {
   group_->all_gather(kCallValues, mine, all);
-  group_->count_sent(static_cast<double>(mine.size_bytes()) * (size() - 1));
+  group_->traffic().count(TrafficKind::kValues,
+                          static_cast<double>(mine.size_bytes()) * (size() - 1));
 }
 
 void MpiCommunicator::broadcast(void* data, std::size_t bytes, int root) {
@@ -136,9 +156,8 @@ void MpiCommunicator::broadcast(void* data, std::size_t bytes, int root) {
              "MPI_Ibcast");
     group_->wait_request(kCallBroadcast, number, request);
   }
-  if (root == rank()) {
-    group_->count_sent(static_cast<double>(bytes) * (size() - 1));
-  }
+  group_->traffic().count(TrafficKind::kBroadcast,
+                          root == rank() ? static_cast<double>(bytes) * (size() - 1) : 0);
 }
 
 void MpiCommunicator::barrier() {
@@ -160,9 +179,11 @@ std::unique_ptr<Communicator> MpiCommunicator::split(std::span<const int> color_
   mpi_call(MPI_Comm_split(group_->comm(), color, rank(), &part), "MPI_Comm_split");
   if (std::count(color_of.begin(), color_of.end(), color) == 1) {
     MPI_Comm_free(&part);
-    return std::make_unique<LocalCommunicator>();
+    return std::make_unique<LocalCommunicator>(
+        [progress = group_->progress()] { progress->poll(); });
   }
-  return std::make_unique<MpiCommunicator>(std::make_unique<MpiGroup>(part, group_->options()));
+  return std::make_unique<MpiCommunicator>(
+      std::make_unique<MpiGroup>(part, group_->options(), group_->progress()));
 }
 
 const std::vector<int>& MpiCommunicator::host_of() const {
@@ -170,7 +191,7 @@ const std::vector<int>& MpiCommunicator::host_of() const {
 }
 
 void MpiCommunicator::poll() {
-  group_->poll();
+  group_->progress()->poll();
 }
 
 void MpiCommunicator::set_time_limit(double seconds) {
@@ -178,7 +199,11 @@ void MpiCommunicator::set_time_limit(double seconds) {
 }
 
 double MpiCommunicator::bytes_sent() const {
-  return group_->bytes_sent();
+  return group_->traffic().bytes();
+}
+
+std::span<const TrafficCount> MpiCommunicator::traffic() const {
+  return group_->traffic().counts();
 }
 
 }  // namespace lockstep

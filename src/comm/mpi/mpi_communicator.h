@@ -23,10 +23,20 @@ class MpiCommunicator final : public Communicator {
   Memory allocate(std::size_t bytes) override;
   [[nodiscard]] std::size_t allocated_bytes() const override;
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
-  std::unique_ptr<Operation> make_reduce_scatter(float* data, long count) override;
+  std::unique_ptr<Operation> make_reduce_scatter(float* data,
+                                                 long count,
+                                                 long chunk = kChunkElements) override;
   std::unique_ptr<Operation> make_all_gather(void* data,
                                              std::size_t bytes,
                                              std::size_t chunk_bytes) override;
+  std::unique_ptr<Operation> make_send(const void* data,
+                                       std::size_t bytes,
+                                       int to,
+                                       int tag) override;
+  std::unique_ptr<Operation> make_receive(void* data,
+                                          std::size_t bytes,
+                                          int from,
+                                          int tag) override;
   /// Through shared memory on one host (below a microsecond when all are there).
   void all_gather(std::span<const double> mine, std::span<double> all) override;
   void broadcast(void* data, std::size_t bytes, int root) override;
@@ -37,6 +47,7 @@ class MpiCommunicator final : public Communicator {
   void poll() override;
   void set_time_limit(double seconds) override;
   [[nodiscard]] double bytes_sent() const override;
+  [[nodiscard]] std::span<const TrafficCount> traffic() const override;
 
  private:
   std::unique_ptr<MpiGroup> group_;

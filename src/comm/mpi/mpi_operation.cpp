@@ -7,7 +7,7 @@ namespace lockstep {
 
 MpiOperation::~MpiOperation() {
   if (running_) {
-    group_.deactivate(*this);
+    group_.progress()->deactivate(*this);
   }
 }
 
@@ -17,14 +17,14 @@ void MpiOperation::start() {
   ++generation_;
   call_number_ = group_.begin_call(number_);
   running_ = true;
-  group_.activate(*this);
-  group_.count_sent(bytes_sent_);
+  group_.progress()->activate(*this);
+  group_.traffic().count(kind_, bytes_sent_);
   begin(call_number_, generation_);
 }
 
 bool MpiOperation::poll() {
   if (running_) {
-    group_.poll();
+    group_.progress()->poll();
   }
   return !running_;
 }

@@ -19,9 +19,9 @@ class MpiOperation : public Operation, public Advancing {
   void wait() final;
 
  protected:
-  /// `number` is the operation's in the group; a start counts `bytes_sent`.
-  MpiOperation(MpiGroup& group, int number, double bytes_sent)
-      : group_(group), number_(number), bytes_sent_(bytes_sent) {}
+  /// `number` is the operation's in the group; a start counts as `kind` and `bytes_sent`.
+  MpiOperation(MpiGroup& group, int number, TrafficKind kind, double bytes_sent)
+      : group_(group), number_(number), kind_(kind), bytes_sent_(bytes_sent) {}
 
   /// Begins start number `generation` (1, 2, ...), the group's call `call_number`.
   virtual void begin(std::uint32_t call_number, std::uint32_t generation) = 0;
@@ -41,6 +41,7 @@ class MpiOperation : public Operation, public Advancing {
  private:
   MpiGroup& group_;
   int number_;
+  TrafficKind kind_;
   double bytes_sent_;
   std::uint32_t call_number_ = 0;
   std::uint32_t generation_ = 0;

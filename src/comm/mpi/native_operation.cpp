@@ -16,6 +16,7 @@ NativeAllReduce::NativeAllReduce(MpiGroup& group, int number, float* data, long 
     : MpiOperation(
           group,
           number,
+          TrafficKind::kNativeAllReduce,
           2.0 * static_cast<double>(count) * sizeof(float) * (group.size() - 1) / group.size()),
       data_(data),
       count_(count),

@@ -52,12 +52,25 @@ Units units_of(long items, const OrderedOperation::Buffer& buffer) {
   return {message_count(items * static_cast<long>(buffer.item_bytes)), MPI_BYTE};
 }
 
+TrafficKind kind_of(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::kAllReduce:
+      return TrafficKind::kAllReduce;
+    case Exchange::kReduceScatter:
+      return TrafficKind::kReduceScatter;
+    case Exchange::kAllGather:
+      break;
+  }
+  return TrafficKind::kAllGather;
+}
+
 }  // namespace
 
 OrderedOperation::OrderedOperation(MpiGroup& group, int number, Exchange exchange, Buffer buffer)
     : MpiOperation(
           group,
           number,
+          kind_of(exchange),
           items_sent_by(group.hosts(), exchange, group.rank(), buffer.count, buffer.chunk) *
               static_cast<double>(buffer.item_bytes)),
       exchange_(exchange),

@@ -14,6 +14,7 @@
 #include "comm/mpi/group.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/progress.h"
 #include "comm/mpi/roll_call.h"
 
 namespace lockstep {
@@ -129,7 +130,8 @@ std::unique_ptr<Communicator> make_world(const MpiRuntime& runtime, const MpiOpt
   roll_call(options.time_limit_seconds);
   MPI_Comm world = MPI_COMM_NULL;
   mpi_call(MPI_Comm_dup(MPI_COMM_WORLD, &world), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(std::make_unique<MpiGroup>(world, options));
+  return std::make_unique<MpiCommunicator>(
+      std::make_unique<MpiGroup>(world, options, std::make_shared<Progress>()));
 }
 
 }  // namespace lockstep

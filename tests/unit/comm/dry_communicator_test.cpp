@@ -47,6 +47,46 @@ TEST_CASE("the dry communicator repeats its own values for every rank") {
   CHECK(group.bytes_sent() == 2 * 2 * sizeof(double));
 }
 
+TEST_CASE("the dry communicator counts sends, hears of receives and refuses what ranks cannot do") {
+  DryCommunicator group(1, {0, 0, 1});
+  std::string heard;
+  group.listen([&](const DryCommunicator&, const DryCall& call) {
+    heard += fmt::format("{} of {} with {}, tag {}: {};",
+                         call.name,
+                         call.buffer_bytes,
+                         call.peer,
+                         call.tag,
+                         call.bytes_sent);
+  });
+  std::array<char, 50> data{};
+  const auto send = group.make_send(data.data(), data.size(), 2, 7);
+  const auto receive = group.make_receive(data.data(), data.size(), 0, 8);
+
+  send->start();
+  receive->start();
+
+  CHECK(heard == "send of 50 with 2, tag 7: 50;receive of 50 with 0, tag 8: 0;");
+  CHECK(group.bytes_sent() == 50.0);
+  CHECK(std::string(group.traffic().back().kind) == "send");
+  CHECK(group.traffic().back().calls == 1);
+  CHECK_THROWS_AS(group.make_send(data.data(), data.size(), 1, 0), Error);
+  CHECK_THROWS_AS(group.make_receive(data.data(), data.size(), 3, 0), Error);
+  CHECK_THROWS_AS(group.make_send(data.data(), data.size(), 0, -1), Error);
+}
+
+TEST_CASE("slices of a reduce-scatter are cut by the chunk that was asked for") {
+  const long count = 4 * kChunkElements;
+  for (const long chunk : {kChunkElements, count / 2, count}) {
+    DryCommunicator group(0, {0, 0, 0, 0});
+    auto* data = group.allocate(static_cast<std::size_t>(count) * sizeof(float)).as<float>();
+
+    group.make_reduce_scatter(data, count, chunk)->start();
+
+    const long own = slice_of(count, chunk, 4, 0).size();
+    CHECK(group.bytes_sent() == static_cast<double>(count - own) * sizeof(float));
+  }
+}
+
 TEST_CASE("a described group is split by the colors of all its ranks and its calls are heard") {
   DryCommunicator group(2, {5, 5, 8, 8});
   std::string heard;

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
+#include "base/error.h"
 #include "support/catch.h"
 
 namespace lockstep {
@@ -25,6 +27,41 @@ TEST_CASE("one rank's collectives leave its data and complete at once") {
   CHECK(data[5] == 2.5F);
   CHECK(data[0] == 0.0F);
   CHECK(group.bytes_sent() == 0.0);
+}
+
+TEST_CASE("one rank's calls are counted and send nothing") {
+  LocalCommunicator group;
+  const Memory memory = group.allocate(4096);
+  const auto scatter = group.make_reduce_scatter(memory.as<float>(), 1024, 256);
+  const std::array<double, 1> mine{};
+  std::array<double, 1> all{};
+
+  scatter->start();
+  scatter->start();
+  group.all_gather(mine, all);
+
+  long calls = 0;
+  for (const TrafficCount& count : group.traffic()) {
+    const std::string kind = count.kind;
+    CHECK(count.calls == (kind == "reduce_scatter" ? 2 : kind == "values" ? 1 : 0));
+    CHECK(count.bytes == 0.0);
+    calls += count.calls;
+  }
+  CHECK(calls == 3);
+}
+
+TEST_CASE("one rank has nobody to send to and its poll is what it was given") {
+  int polls = 0;
+  LocalCommunicator group([&polls] { ++polls; });
+  int data = 0;
+  const std::array<int, 1> color_of{0};
+
+  group.poll();
+  group.split(color_of)->poll();
+
+  CHECK(polls == 2);
+  CHECK_THROWS_AS(group.make_send(&data, sizeof data, 1, 0), Error);
+  CHECK_THROWS_AS(group.make_receive(&data, sizeof data, 0, 0), Error);
 }
 
 TEST_CASE("one rank gathers its own values and texts") {
