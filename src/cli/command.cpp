@@ -33,7 +33,12 @@ const std::vector<CommandInfo>& command_table() {
        true},
       {C::kPrune, "prune", "", {}, "a sparse model from a checkpoint", false},
       {C::kQuantize, "quantize", "", {}, "a smaller model from a checkpoint", false},
-      {C::kPlan, "plan", "", {}, "memory and step time of a configuration", false},
+      {C::kPlan,
+       "plan",
+       "",
+       {},
+       "with --draw-schedule: the pipeline schedule and its bubbles",
+       true},
       {C::kDoctor, "doctor", "", {}, "what is here, and whether it works", false},
       {C::kBench, "bench", "", {}, "kernels and collectives beside their limits", false},
   };

@@ -15,7 +15,8 @@ namespace {
 
 // More words than any list has. An unlimited number would make CLI11 cut "[a,b]" at its commas.
 constexpr int kMaxListWords = 1 << 20;
-constexpr std::string_view kPlainFlags[] = {"config", "print-config", "help", "version"};
+constexpr std::string_view kPlainFlags[] = {
+    "config", "print-config", "draw-schedule", "help", "version"};
 
 bool is_flag(const std::string& word) {
   return word.size() > 2 && word.starts_with("--");
@@ -132,6 +133,7 @@ class Grammar {
     app_.allow_extras();
     config_ = app_.add_option("--config")->allow_extra_args(false);
     print_config_ = app_.add_flag("--print-config");
+    draw_schedule_ = app_.add_flag("--draw-schedule");
     for (const Key& key : key_table()) {
       CLI::Option* option = app_.add_option("--" + key.full_name());
       option->allow_extra_args(false);
@@ -156,6 +158,7 @@ class Grammar {
     }
     CommandLine line;
     line.print_config = print_config_->count() > 0;
+    line.draw_schedule = draw_schedule_->count() > 0;
     if (config_->count() > 0) {
       line.config_file = config_->results().front();
       if (line.config_file.empty()) {
@@ -220,6 +223,7 @@ class Grammar {
   CLI::App app_{"", "lockstep"};
   CLI::Option* config_ = nullptr;
   CLI::Option* print_config_ = nullptr;
+  CLI::Option* draw_schedule_ = nullptr;
   std::vector<CLI::Option*> flags_;  // in the order of the key table
   std::map<std::string, CLI::App*> first_words_;
   std::vector<CLI::App*> commands_;  // in the order of the command table
@@ -255,6 +259,9 @@ void check_strays(const CommandLine& line, const FlagScanner& scanner) {
 }
 
 void check_arguments(const CommandLine& line) {
+  if (line.draw_schedule && line.command != Command::kPlan) {
+    throw_request_error("--draw-schedule belongs to the command plan");
+  }
   if (line.command == Command::kNone) {
     if (!line.arguments.empty()) {
       refuse_command(line.arguments.front());

@@ -14,7 +14,8 @@ struct CommandLine {
   bool help = false;
   bool version = false;
   bool print_config = false;
-  std::string config_file;  ///< "": none
+  bool draw_schedule = false;  ///< of plan
+  std::string config_file;     ///< "": none
   Command command = Command::kNone;
   std::vector<std::string> arguments;
   /// Of every key with a flag, its words: one, or several for a list.

@@ -16,5 +16,7 @@ int run_evaluate(const Request& request, MpiRuntime& runtime);
 int run_tokenize(const Request& request, MpiRuntime& runtime);
 /// checkpoint inspect | verify | export; one rank works.
 int run_checkpoint(const Request& request, MpiRuntime& runtime);
+/// plan --draw-schedule; one rank prints to standard output.
+int run_plan(const Request& request, MpiRuntime& runtime);
 
 }  // namespace lockstep

@@ -38,7 +38,8 @@ std::string key_line(const Key& key) {
                                  to_toml(key.default_value));
   if (const NotYetAvailable* entry = restriction_of(key)) {
     line += entry->available.empty()
-                ? " (other values not yet available)"
+                ? fmt::format(" (other values not yet available{})",
+                              entry->plan_takes_all ? ", except by plan" : "")
                 : fmt::format(" (available: {})", fmt::join(entry->available, ", "));
   }
   return line + "\n";
@@ -64,6 +65,7 @@ std::string help_text() {
       "\nFlags:\n"
       "  --config FILE                          read keys from a TOML file; flags win over it\n"
       "  --print-config                         print the effective configuration and exit\n"
+      "  --draw-schedule                        plan: draw the schedule of a pipeline\n"
       "  --help, -h                             print this and exit\n"
       "  --version                              print version and build and exit\n"
       "\nKeys, as flags and in the sections of the file, with their defaults:\n";

@@ -77,9 +77,10 @@ const NotYetAvailable* restriction_of(const Key& key) {
   return nullptr;
 }
 
-bool is_available(const Key& key, const Value& value) {
+bool is_available(const Key& key, const Value& value, Command command) {
   const NotYetAvailable* entry = restriction_of(key);
   return entry == nullptr || value == key.default_value ||
+         (command == Command::kPlan && entry->plan_takes_all) ||
          contains(entry->available, to_plain(value));
 }
 

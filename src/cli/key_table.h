@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/configuration.h"
 #include "cli/value.h"
 
@@ -44,6 +45,7 @@ const std::vector<Key>& key_table();
 struct NotYetAvailable {
   std::string_view key_or_section;
   std::vector<std::string_view> available;
+  bool plan_takes_all = false;  ///< the command `plan` has all of it
 };
 
 /// What is not yet available. Removing a line makes that capability available.
@@ -52,8 +54,8 @@ const std::vector<NotYetAvailable>& not_yet_available();
 /// The entry that restricts `key`; null when there is none.
 const NotYetAvailable* restriction_of(const Key& key);
 
-/// Whether `value` is among the values of `key` that exist already. It must be an allowed one.
-bool is_available(const Key& key, const Value& value);
+/// Whether `value`, which must be allowed, is among the values of `key` that `command` has already.
+bool is_available(const Key& key, const Value& value, Command command);
 
 /// The key called `full_name` ("train.steps"); null when there is none.
 const Key* find_key(std::string_view full_name);

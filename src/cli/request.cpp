@@ -77,11 +77,16 @@ Request parse_request(int argc, const char* const* argv) {
   request.kind = line.print_config ? Request::Kind::kPrintConfig : Request::Kind::kCommand;
   request.command = line.command;
   request.arguments = line.arguments;
+  request.draw_schedule = line.draw_schedule;
+  if (request.kind == Request::Kind::kCommand && request.command == Command::kPlan &&
+      !request.draw_schedule) {
+    throw_request_error("plan without --draw-schedule is not yet available");
+  }
   if (!line.config_file.empty()) {
     apply_toml_file(request.config, line.config_file);
   }
   apply_flags(request.config, line);
-  check_configuration(request.config);
+  check_configuration(request.config, request.command);
   if (request.kind == Request::Kind::kCommand) {
     check_needed_keys(request.command, request.config);
   }

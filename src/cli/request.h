@@ -17,6 +17,7 @@ struct Request {
   Configuration config;                ///< default < file < command line; not filled for help
   std::vector<std::string> arguments;  ///< SOURCE and DEST of `checkpoint`
   std::vector<std::string> warnings;   ///< lines for the log
+  bool draw_schedule = false;          ///< of `plan`
 };
 
 /// Reads a command line (argv[0] is the program) and the file that --config names. Touches nothing

@@ -120,10 +120,10 @@ void resolve_length(Configuration& config) {
   }
 }
 
-void check_available(const Configuration& config) {
+void check_available(const Configuration& config, Command command) {
   for (const Key& key : key_table()) {
     const Value value = key.get(config);
-    if (is_available(key, value)) {
+    if (is_available(key, value, command)) {
       continue;
     }
     std::vector<std::string_view> available = restriction_of(key)->available;
@@ -147,9 +147,9 @@ void check_model(const Configuration& config) {
   check_kind_of_data(config);
 }
 
-void check_configuration(Configuration& config) {
+void check_configuration(Configuration& config, Command command) {
   resolve_length(config);
-  check_available(config);
+  check_available(config, command);
   if (config.model.init_from.empty()) {
     check_model(config);
   }

@@ -1,4 +1,4 @@
-// What a refused request says.
+// What a refused request or a failure says.
 #pragma once
 
 #include <string>
@@ -14,6 +14,17 @@ std::string request_error_of(Action action) {
   try {
     action();
   } catch (const RequestError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// The message of the Error that `action` throws; "" when it throws none.
+template <typename Action>
+std::string error_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
     return error.what();
   }
   return {};

@@ -140,11 +140,20 @@ TEST_CASE("commands that are missing, unknown, doubled or later are refused") {
                  {{"train", "evaluate"}, "one command at a time", "train and evaluate"},
                  {{"train", "now", "--data.train", "x"}, "train: unexpected argument 'now'", ""}});
   CHECK_THAT(refusal_of({}), StartsWith("no command given"));
-  for (const char* name : {"generate", "prune", "quantize", "plan", "doctor", "bench"}) {
+  for (const char* name : {"generate", "prune", "quantize", "doctor", "bench"}) {
     CHECK_THAT(refusal_of({name}), Contains(name) && Contains("is not yet available"));
   }
   CHECK_THAT(refusal_of({"checkpoint", "import", "a", "b"}),
              Contains("checkpoint import is not yet available"));
+}
+
+TEST_CASE("plan draws schedules, and does nothing else yet") {
+  CHECK(request_of({"plan", "--draw-schedule"}).draw_schedule);
+  CHECK_FALSE(request_of({"plan", "--print-config"}).draw_schedule);
+  check_refused({{{"plan"}, "plan without --draw-schedule is not yet available", ""},
+                 {{"train", "--draw-schedule"}, "--draw-schedule belongs to the command plan", ""},
+                 {{"plan", "--draw-schedule=true"}, "--draw-schedule takes no value", ""},
+                 {{"plan", "--draw-schedule", "now"}, "plan: unexpected argument 'now'", ""}});
 }
 
 TEST_CASE("flags that are unknown, doubled or without their value are refused") {

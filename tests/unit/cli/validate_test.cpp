@@ -5,6 +5,7 @@
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using lockstep::Command;
 using lockstep::refusal_of;
 using lockstep::Request;
 using lockstep::request_of;
@@ -45,7 +46,7 @@ TEST_CASE("a printed configuration in epochs can be read again") {
 
   lockstep::apply_toml(back, to_toml(request.config), "run.toml");
 
-  CHECK_NOTHROW(lockstep::check_configuration(back));
+  CHECK_NOTHROW(lockstep::check_configuration(back, Command::kNone));
   CHECK(back.train.epochs == 2);
   CHECK(back.train.steps == 0);
 }
@@ -110,6 +111,23 @@ TEST_CASE("what is not yet available is refused with its key and value") {
                StartsWith(words[0] + " = ") && Contains(words[1]) &&
                    Contains("is not yet available; available: "));
   }
+}
+
+TEST_CASE(
+    "plan takes the pipeline that training does not have yet, and no other later capability") {
+  const Words pipeline{"plan",
+                       "--draw-schedule",
+                       "--parallel.pipeline",
+                       "4",
+                       "--parallel.schedule",
+                       "interleaved",
+                       "--parallel.virtual_stages",
+                       "2"};
+  CHECK(request_of(pipeline).config.parallel.pipeline == 4);
+
+  Words tensor = pipeline;
+  tensor.insert(tensor.end(), {"--parallel.tensor", "2"});
+  CHECK_THAT(refusal_of(tensor), StartsWith("--parallel.tensor = 2 is not yet available"));
 }
 
 TEST_CASE("defaults of later capabilities and what is available are accepted") {
