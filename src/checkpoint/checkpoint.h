@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "nn/model_config.h"
-#include "parallel/model_state.h"
+#include "parallel/model_view.h"
 
 namespace lockstep {
 
@@ -54,8 +54,8 @@ std::optional<CheckpointLocation> find_newest_checkpoint(const std::string& run_
 /// Errors: RequestError when there is no complete checkpoint.
 CheckpointLocation locate_checkpoint(const std::string& source);
 
-/// Reads weights and, unless `weights_only`, the optimiser's state into `state`. Errors: RequestError
-/// naming the parameter that is missing or has another shape, before anything is changed.
-void load_checkpoint(const std::string& checkpoint, ModelState& state, bool weights_only);
+/// Reads weights and, unless `weights_only`, the optimiser's state into the buffers of `model`. Errors:
+/// RequestError naming the parameter that is missing or has another shape, before anything is changed.
+void load_checkpoint(const std::string& checkpoint, const ModelView& model, bool weights_only);
 
 }  // namespace lockstep

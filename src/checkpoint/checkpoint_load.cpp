@@ -148,35 +148,35 @@ CheckpointLocation locate_checkpoint(const std::string& source) {
   throw_request_error("{}: no complete checkpoint in it (looked for checkpoints/step-*)", source);
 }
 
-void load_checkpoint(const std::string& checkpoint, ModelState& state, bool weights_only) {
+void load_checkpoint(const std::string& checkpoint, const ModelView& model, bool weights_only) {
   const SafetensorsFile weights(checkpoint + "/model-00000.safetensors");
   struct Source {
     const SafetensorsFile* file;
     std::string prefix;
     float* flat;
   };
-  std::vector<Source> sources{{&weights, "", state.master()}};
+  std::vector<Source> sources{{&weights, "", model.weights}};
   std::optional<SafetensorsFile> optimizer;
   if (!weights_only) {
     optimizer.emplace(checkpoint + "/optimizer-00000.safetensors");
-    for (const Optimizer::State& buffer : state.optimizer().states()) {
+    for (const Optimizer::State& buffer : model.states) {
       sources.push_back({&*optimizer, buffer.name + ".", buffer.data});
     }
   }
   for (const Source& source : sources) {
-    for (const Parameter& parameter : state.table().parameters()) {
+    for (const Parameter& parameter : model.table->parameters()) {
       find_tensor(*source.file, source.prefix + parameter.name, parameter);
     }
   }
-  if (weights.tensors().size() != state.table().parameters().size()) {
+  if (weights.tensors().size() != model.table->parameters().size()) {
     throw_request_error("{} holds {} parameters, the model of this configuration has {}",
                         weights.path(),
                         weights.tensors().size(),
-                        state.table().parameters().size());
+                        model.table->parameters().size());
   }
   std::vector<float> canonical;
   for (const Source& source : sources) {
-    for (const Parameter& parameter : state.table().parameters()) {
+    for (const Parameter& parameter : model.table->parameters()) {
       const std::string name = source.prefix + parameter.name;
       const StoredTensor& tensor = find_tensor(*source.file, name, parameter);
       canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
@@ -185,7 +185,6 @@ void load_checkpoint(const std::string& checkpoint, ModelState& state, bool weig
       copy_from_canonical(parameter, canonical.data(), source.flat);
     }
   }
-  state.refresh_compute_copy();
 }
 
 }  // namespace lockstep

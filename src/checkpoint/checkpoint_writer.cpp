@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -40,19 +39,21 @@ void point_latest_to(const fs::path& checkpoints, const std::string& name) {
 
 CheckpointWriter::CheckpointWriter(std::string run_directory,
                                    const CheckpointConfig& config,
-                                   const ModelState& state,
+                                   ModelView model,
+                                   bool is_copy,
                                    Queue& queue)
-    : directory_(std::move(run_directory) + "/checkpoints"), config_(config), model_(&state) {
+    : directory_(std::move(run_directory) + "/checkpoints"),
+      config_(config),
+      model_(std::move(model)) {
   // A file-size limit then fails the write, which is reported, and does not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
   fs::create_directories(directory_);
   remove_unfinished(directory_);
-  buffers_.push_back({"", state.master()});
-  for (const Optimizer::State& buffer : state.optimizer().states()) {
+  buffers_.push_back({"", model_.weights});
+  for (const Optimizer::State& buffer : model_.states) {
     buffers_.push_back({buffer.name, buffer.data});
   }
-  staging_ = queue.allocate(
-      staging_bytes(config, state.master_bytes(), state.optimizer().states().size()));
+  staging_ = queue.allocate(staging_bytes(config, model_, is_copy));
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -62,9 +63,11 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 std::size_t CheckpointWriter::staging_bytes(const CheckpointConfig& config,
-                                            std::size_t flat_bytes,
-                                            std::size_t num_states) {
-  return config.async_write ? flat_bytes * (1 + num_states) : 0;
+                                            const ModelView& model,
+                                            bool is_copy) {
+  const auto floats =
+      static_cast<std::size_t>(model.table->flat_size()) * (1 + model.states.size());
+  return config.async_write && !is_copy ? floats * sizeof(float) : 0;
 }
 
 void CheckpointWriter::wait() {
@@ -91,15 +94,14 @@ void CheckpointWriter::save(const RunState& state) {
     write(state);
     return;
   }
-  const auto elements = static_cast<long>(model_->master_bytes() / sizeof(float));
-  std::vector<const float*> sources{model_->master()};
-  for (const Optimizer::State& buffer : model_->optimizer().states()) {
-    sources.push_back(buffer.data);
-  }
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    float* copy = staging_.as<float>() + static_cast<long>(i) * elements;
-    std::memcpy(copy, sources[i], model_->master_bytes());
-    buffers_[i].data = copy;
+  if (staging_.bytes() > 0) {
+    const long elements = model_.table->flat_size();
+    const std::vector<float*> sources = model_.buffers();
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      float* copy = staging_.as<float>() + static_cast<long>(i) * elements;
+      std::copy_n(sources[i], elements, copy);
+      buffers_[i].data = copy;
+    }
   }
   thread_ = std::thread([this, state] {
     try {
@@ -116,7 +118,7 @@ CheckpointWriter::File CheckpointWriter::write_tensors(const std::string& folder
   std::vector<TensorDeclaration> declarations;
   for (const Buffer& buffer : buffers) {
     const std::string prefix = buffer.name.empty() ? "" : buffer.name + ".";
-    for (const Parameter& parameter : model_->table().parameters()) {
+    for (const Parameter& parameter : model_.table->parameters()) {
       declarations.push_back({prefix + parameter.name, DType::kF32, parameter.shape});
     }
   }
@@ -124,7 +126,7 @@ CheckpointWriter::File CheckpointWriter::write_tensors(const std::string& folder
   SafetensorsWriter writer(path, declarations);
   std::vector<float> canonical;
   for (const Buffer& buffer : buffers) {
-    for (const Parameter& parameter : model_->table().parameters()) {
+    for (const Parameter& parameter : model_.table->parameters()) {
       canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
       copy_to_canonical(parameter, buffer.data, canonical.data());
       writer.write(std::as_bytes(std::span<const float>(canonical)));

@@ -18,11 +18,13 @@ namespace lockstep {
 /// reached the disk; the newest `keep` stay.
 class CheckpointWriter {
  public:
-  /// `run_directory` exists. With config.async_write it takes memory for a copy of everything that
-  /// is saved (staging_bytes), and writes it on a thread.
+  /// `run_directory` exists. With config.async_write it writes on a thread, from a copy for which it
+  /// takes memory (staging_bytes) unless `is_copy` says that `model` is one, which changes only
+  /// between a `wait` and a `save`.
   CheckpointWriter(std::string run_directory,
                    const CheckpointConfig& config,
-                   const ModelState& state,
+                   ModelView model,
+                   bool is_copy,
                    Queue& queue);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -37,8 +39,8 @@ class CheckpointWriter {
   void wait();
 
   static std::size_t staging_bytes(const CheckpointConfig& config,
-                                   std::size_t flat_bytes,
-                                   std::size_t num_states);
+                                   const ModelView& model,
+                                   bool is_copy);
 
  private:
   struct Buffer {
@@ -63,7 +65,7 @@ class CheckpointWriter {
 
   std::string directory_;
   CheckpointConfig config_;
-  const ModelState* model_;
+  ModelView model_;
   Memory staging_;
   std::vector<Buffer> buffers_;
   std::thread thread_;

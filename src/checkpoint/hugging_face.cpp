@@ -279,8 +279,10 @@ ModelConfig with_sizes_of(const ParameterTable& table, ModelConfig config) {
 
 }  // namespace
 
-void load_hugging_face(const std::string& folder, const ModelConfig& config, ModelState& state) {
-  const ParameterTable& table = state.table();
+void load_hugging_face(const std::string& folder,
+                       const ModelConfig& config,
+                       const ModelView& model) {
+  const ParameterTable& table = *model.table;
   const SafetensorsSet set(folder);
   SourceFinder finder(folder, set, config);
   std::vector<Source> sources;
@@ -310,12 +312,11 @@ void load_hugging_face(const std::string& folder, const ModelConfig& config, Mod
     place(source.tensor, parameter, values, canonical.data());
     filled += source.tensor.num_elements();
     if (filled == parameter.num_elements()) {
-      copy_from_canonical(parameter, canonical.data(), state.master());
+      copy_from_canonical(parameter, canonical.data(), model.weights);
       filled = 0;
     }
   }
   LOCKSTEP_CHECK(filled == 0);
-  state.refresh_compute_copy();
 }
 
 void export_hugging_face(const ParameterTable& table,

@@ -6,20 +6,21 @@
 #include "checkpoint/hugging_face_config.h"
 #include "nn/model_config.h"
 #include "nn/parameter_table.h"
-#include "parallel/model_state.h"
+#include "parallel/model_view.h"
 
 namespace lockstep {
 
-/// Sets the master weights of `state` (and their copy for the matrix products) from the safetensors
-/// files of `folder`; values of f32, bf16 and f16 become f32 exactly. `config` is that of the
-/// state's model: read_hugging_face_config's, with seq_length as it was or smaller, in which case
+/// Sets the weights of `model` from the safetensors files of `folder`; values of f32, bf16 and f16 become f32 exactly. `config` is that of the
+/// model: read_hugging_face_config's, with seq_length as it was or smaller, in which case
 /// the first positions are taken. Tensors may lack the prefix of the model without its head. A head
 /// beside a tied embedding must equal it.
 /// Called by every rank that holds weights; not collective. The optimiser's state is left alone.
 /// Errors: RequestError naming the file or folder and the tensor, before any weight is changed:
 /// missing, unknown or doubled tensors, other shapes or dtypes, values that are not finite.
 /// Cost: the files are read twice (checked, then copied), beside memory for one parameter, twice.
-void load_hugging_face(const std::string& folder, const ModelConfig& config, ModelState& state);
+void load_hugging_face(const std::string& folder,
+                       const ModelConfig& config,
+                       const ModelView& model);
 
 /// Writes config.json and model.safetensors (f32) in Hugging Face's names and layout. `flat` is a
 /// buffer laid out by `table`, the parameters of the model of `config`. The folder appears complete,

@@ -32,12 +32,14 @@ ModelConfig read_source_config(const std::string& source) {
                                  : locate_checkpoint(source).state.model;
 }
 
-void load_source_weights(const std::string& source, const ModelConfig& config, ModelState& state) {
+void load_source_weights(const std::string& source,
+                         const ModelConfig& config,
+                         const ModelView& model) {
   refuse_gguf(source);
   if (is_hugging_face(source)) {
-    load_hugging_face(source, config, state);
+    load_hugging_face(source, config, model);
   } else {
-    load_checkpoint(locate_checkpoint(source).path, state, true);
+    load_checkpoint(locate_checkpoint(source).path, model, true);
   }
 }
 

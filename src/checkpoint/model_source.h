@@ -4,15 +4,17 @@
 #include <string>
 
 #include "nn/model_config.h"
-#include "parallel/model_state.h"
+#include "parallel/model_view.h"
 
 namespace lockstep {
 
 /// Architecture and sizes of `source`. Errors: RequestError when it is none of the above, or damaged.
 ModelConfig read_source_config(const std::string& source);
 
-/// Reads the weights of `source` into `state`, whose table is that of `config`. The optimiser's state
+/// Reads the weights of `source` into `model`, whose table is that of `config`. The optimiser's state
 /// is left alone. Errors: RequestError, before anything is changed.
-void load_source_weights(const std::string& source, const ModelConfig& config, ModelState& state);
+void load_source_weights(const std::string& source,
+                         const ModelConfig& config,
+                         const ModelView& model);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "device/cpu/cpu_queue.h"
 #include "formats/safetensors.h"
 #include "nn/model.h"
+#include "parallel/model_state.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,7 @@ void export_source(const std::string& source, const std::string& destination) {
   const auto model = make_model(found.state.model, DType::kF32, 1);
   // SGD without momentum has no state: only weights are read.
   ModelState state(model->parameters(), DType::kF32, {.name = "sgd"}, queue);
-  load_checkpoint(found.path, state, true);
+  load_checkpoint(found.path, state.view(), true);
   export_hugging_face(model->parameters(), state.master(), found.state.model, destination);
   fmt::print(
       "{}: Hugging Face folder of {} at step {}\n", destination, found.path, found.state.step);

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
@@ -12,9 +13,11 @@
 #include "data/image_dataset.h"
 #include "data/token_dataset.h"
 #include "data/window_dataset.h"
+#include "parallel/model_parts.h"
 #include "training/collectively.h"
 #include "training/evaluator.h"
 #include "training/memory_plan.h"
+#include "training/stages.h"
 
 namespace lockstep {
 namespace {
@@ -40,6 +43,30 @@ std::unique_ptr<Dataset> open_data(const Configuration& config) {
   const long stride = config.evaluate.stride == 0 ? model.seq_length : config.evaluate.stride;
   return std::make_unique<WindowDataset>(
       find_shards(source), model.seq_length, stride, model.vocab_size, config.data.ignore_token);
+}
+
+// Rank 0 reads, every rank gets its part.
+void load_on_all(const Configuration& config,
+                 const ModelParts& parts,
+                 ModelState& state,
+                 Communicator& world,
+                 Queue& queue) {
+  std::optional<WholeModel> whole;
+  if (parts.is_spread()) {
+    whole.emplace(parts.canonical(), parts.model_shares(), state, world, queue);
+  }
+  collectively(world, [&] {
+    if (world.rank() == 0) {
+      load_source_weights(
+          config.model.init_from, config.model, whole ? whole->view() : state.view());
+    }
+  });
+  if (whole) {
+    whole->spread(1);
+  } else {
+    world.broadcast(state.master(), state.master_bytes(), 0);
+  }
+  state.refresh_compute_copy();
 }
 
 void print_result(const Evaluation& evaluation, bool json) {
@@ -74,11 +101,11 @@ int run_evaluate(const Request& request, MpiRuntime& runtime) {
   const RankResources rank = start_rank(request.config, runtime);
   Configuration config = request.config;
   std::unique_ptr<Dataset> data;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<ModelParts> parts;
+  MeshShape shape;
+  PipelinePlan pipeline;
   const DType dtype = config.run.precision == "bf16" ? DType::kBF16 : DType::kF32;
   VirtualLayout layout;
-  layout.data_ranks = rank.world->size();
-  layout.data_rank = rank.world->rank();
   collectively(*rank.world, [&] {
     if (config.model.init_from.empty()) {
       throw_request_error(
@@ -88,26 +115,41 @@ int run_evaluate(const Request& request, MpiRuntime& runtime) {
     adopt_model_of_source(config);
     data = open_data(config);
     data->check_share(rank.world->rank(), rank.world->size());
+    shape = choose_mesh(config.parallel, config.model, rank.world->size());
+    const MeshPosition position = position_of(shape, rank.world->rank());
+    layout.data_ranks = shape.data;
+    layout.data_rank = position.data;
     bool changed = false;
-    layout.virtual_tensor = choose_virtual_degree(config.parallel.virtual_tensor, 1, changed);
+    layout.virtual_tensor =
+        choose_virtual_degree(config.parallel.virtual_tensor, shape.tensor, changed);
     layout.virtual_data =
         choose_virtual_degree(config.parallel.virtual_data, layout.data_ranks, changed);
-    model = make_model(config.model, dtype, layout.virtual_tensor);
+    config.parallel.zero_stage = 0;  // there is no optimiser
+    parts = std::make_unique<ModelParts>(
+        config.model, dtype, layout.virtual_tensor, shape, config.parallel);
+    // One micro-batch after the other: the plan of a step with one.
+    pipeline = plan_pipeline(config.parallel, shape, position.pipeline, layout, {1});
   });
   Queue& queue = *rank.queue;
-  ModelState state(model->parameters(), dtype, {.name = "sgd"}, queue);
-  collectively(*rank.world, [&] {
-    if (rank.world->rank() == 0) {
-      load_source_weights(config.model.init_from, config.model, state);
-    }
-  });
-  rank.world->broadcast(state.master(), state.master_bytes(), 0);
-  state.refresh_compute_copy();
+  const Mesh mesh(shape, *rank.world);
+  const int own_rank = rank.world->rank();
+  ModelState state(parts->table_of(own_rank), dtype, {.name = "sgd"}, queue);
+  load_on_all(config, *parts, state, *rank.world, queue);
   const long micro = std::min(config.train.micro_batch_size, data->num_samples());
   const std::vector<long> sizes{micro, std::max(1L, data->num_samples() % micro)};
-  ActivationStack stack(queue, measure_pass(*model, dtype, PassKind::kEvaluate, sizes).activations);
+  const ModelChunks& chunks = parts->chunks_of(own_rank);
+  const PassMemory memory = measure_passes(
+      chunks, pass_measure(config.model, shape, chunks, dtype, PassKind::kEvaluate, sizes));
+  Stages stages(config.model,
+                *parts,
+                mesh,
+                memory,
+                pipeline,
+                state,
+                {.dtype = dtype, .micro_batch_size = micro},
+                queue);
   Evaluator evaluator(*data, micro, 0);
-  const Evaluation evaluation = evaluator.run(*model, state, stack, layout, *rank.world, queue);
+  const Evaluation evaluation = evaluator.run(stages.runner(), layout, mesh);
   if (rank.world->rank() == 0) {
     print_result(evaluation, config.evaluate.json);
   }

@@ -310,15 +310,10 @@ const std::vector<Key>& key_table() {
 const std::vector<NotYetAvailable>& not_yet_available() {
   static const std::vector<NotYetAvailable> entries = {
       {"model.dropout", {}},
-      {"train.recompute", {}},
       {"run.device", {"auto", "cpu"}},
       {"run.precision", {"f32", "bf16"}},
-      {"parallel.tensor", {}},
-      {"parallel.pipeline", {}, true},
-      {"parallel.sequence", {}},
-      {"parallel.schedule", {}, true},
-      {"parallel.virtual_stages", {}, true},
-      {"parallel.zero_stage", {}},
+      {"parallel.schedule", {"gpipe", "1f1b", "interleaved"}, true},
+      {"parallel.zero_stage", {"0", "1"}},
       {"parallel.accumulate", {}},
       {"parallel.backend", {"auto", "mpi"}},
       {"generate", {}},

@@ -70,6 +70,21 @@ void check_kind_of_data(const Configuration& config) {
   }
 }
 
+// What only a transformer can do.
+void check_model_options(const Configuration& config) {
+  if (config.model.architecture != "mlp") {
+    return;
+  }
+  if (config.train.recompute != "none") {
+    throw_request_error("{}: an mlp keeps nothing that could be computed again; valid: none",
+                        describe_setting(config, "train.recompute"));
+  }
+  if (config.parallel.sequence) {
+    throw_request_error("{}: images are no sequences; valid for an mlp: false",
+                        describe_setting(config, "parallel.sequence"));
+  }
+}
+
 bool is_step_range(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) {
@@ -145,6 +160,7 @@ void check_model(const Configuration& config) {
                         describe_setting(config, "model.layer_sizes"));
   }
   check_kind_of_data(config);
+  check_model_options(config);
 }
 
 void check_configuration(Configuration& config, Command command) {

@@ -65,6 +65,8 @@ class Communicator {
   /// is destroyed, whatever happens to the Memory: releasing it must not need the other ranks.
   /// Collective; every rank asks for the same size.
   virtual Memory allocate(std::size_t bytes) = 0;
+  /// What a group of several ranks takes is a multiple of this.
+  static constexpr std::size_t kPage = 4096;
 
   /// Bytes this rank has taken so far: by `allocate`, and for the messages of its operations (see
   /// message_items in comm/exchange.h).

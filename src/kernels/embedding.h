@@ -9,22 +9,30 @@
 
 namespace lockstep {
 
-/// A table whose rows lie in blocks: row r is row r % rows_per_block of block r / rows_per_block,
-/// and blocks are block_stride elements apart (the blocks of a split vocabulary).
+/// A table whose rows lie in blocks (of a split vocabulary), block_stride elements apart. It holds
+/// the rows [first_row, first_row + num_rows): its row r is row (r - first_row) % rows_per_block of
+/// block (r - first_row) / rows_per_block.
 struct BlockedTable {
   void* data = nullptr;
   DType dtype = DType::kF32;
   long cols = 0;
   long rows_per_block = 0;
   long block_stride = 0;
+  long first_row = 0;
+  long num_rows = 0;
 
-  /// Element index of the first column of `row`.
+  [[nodiscard]] bool holds(long row) const {
+    return row >= first_row && row - first_row < num_rows;
+  }
+  /// Element index of the first column of `row`, which it holds.
   [[nodiscard]] long offset(long row) const {
-    return row / rows_per_block * block_stride + row % rows_per_block * cols;
+    const long own = row - first_row;
+    return own / rows_per_block * block_stride + own % rows_per_block * cols;
   }
 };
 
-/// out[i] = round(table[tokens[i]] + positions[i % seq_length]); positions may be absent.
+/// out[i] = round(table[tokens[i]] + positions[i % seq_length]), where rows that the table does not
+/// hold count as zeros; positions may be absent.
 /// Every token is below the number of rows (checked when the data was opened).
 struct Embedding {
   static constexpr const char* kName = "embedding";
@@ -41,7 +49,8 @@ struct Embedding {
 
 void launch(Queue& queue, const Embedding& op);
 
-/// Gradients in f32: dtable[token] += dout of each of its occurrences in token order;
+/// Gradients in f32: dtable[token] += dout of each of its occurrences in token order, unless another
+/// rank holds it;
 /// dpositions[p] += dout of position p in the order of the sequences. dtable must have been
 /// filled (with zeros, at the first micro-batch) before; dpositions may be absent.
 struct EmbeddingBackward {

@@ -52,8 +52,8 @@ struct BlockSum {
 /// At most this many blocks (parallel.virtual_tensor).
 inline constexpr int kMaxBlocks = 64;
 
-/// out = round(tree sum of the blocks + bias + residual); bias (one row) and residual may be absent.
-/// The additions happen in f32 in this order. out may alias residual or the first block.
+/// out = round(tree sum of the blocks + bias + residual); bias (one row) and residual, of one dtype,
+/// may be absent. The additions happen in f32 in this order. out may alias residual or the first block.
 struct CombineBlocks {
   static constexpr const char* kName = "combine_blocks";
 

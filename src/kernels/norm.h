@@ -21,6 +21,12 @@ enum class NormKind : std::uint8_t { kLayer, kRms };
 struct TokenBlocks {
   long seq_length = 1;
   int count = 1;
+  /// Of sequences that are cut over ranks: the whole length and number of blocks (0: as above), and
+  /// the first token and block that are here.
+  long whole_length = 0;
+  int whole_count = 0;
+  long first_token = 0;
+  int first_block = 0;
 };
 
 /// sum = round(tree sum of x's blocks + x_bias + residual); y = norm(sum) * gain (+ bias).

@@ -16,7 +16,7 @@ Matrix bias_of(const Pass& pass, const LinearParameters& linear, int block) {
 }
 
 BlockSum push_blocks(Pass& pass, DType dtype, long rows, long cols, int count) {
-  const Matrix all = pass.stack.push(dtype, rows * count, cols);
+  const Matrix all = pass.scratch().push(dtype, rows * count, cols);
   return {all.row_range(0, rows), count, rows * cols};
 }
 

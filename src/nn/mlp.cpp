@@ -10,14 +10,16 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/reduce.h"
 #include "nn/linear.h"
+#include "nn/split_rows.h"
 
 namespace lockstep {
 namespace {
 
 class Mlp final : public Model {
  public:
-  Mlp(const ModelConfig& config, DType dtype, int virtual_tensor);
+  Mlp(const ModelConfig& config, DType dtype, TensorSplit split);
 
+  void reserve_slots(int count) override;
   void forward(Pass& pass, const ModelInput& batch) override;
   LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
   LossPart evaluate(Pass& pass, const ModelInput& batch) override;
@@ -46,11 +48,13 @@ class Mlp final : public Model {
   std::vector<Matrix> act_;  ///< act_[i]: input of layer i
 };
 
-Mlp::Mlp(const ModelConfig& config, DType dtype, int virtual_tensor)
-    : Model(virtual_tensor), dtype_(dtype) {
+Mlp::Mlp(const ModelConfig& config, DType dtype, TensorSplit split)
+    : Model(
+          std::make_shared<ParameterTable>(TensorSplit(split.num_blocks, split.ranks, split.rank))),
+      dtype_(dtype) {
   const auto& sizes = config.layer_sizes;
   const std::size_t count = sizes.size() - 1;
-  const auto blocks = static_cast<long>(virtual_tensor);
+  const long blocks = split.num_blocks;
   for (std::size_t i = 0; i < count; ++i) {
     Layer layer;
     layer.inputs = sizes[i];
@@ -59,7 +63,7 @@ Mlp::Mlp(const ModelConfig& config, DType dtype, int virtual_tensor)
     const bool by_input = i % 2 == 1;
     const SplitPart out{layer.outputs, ceil_div(layer.outputs, blocks)};
     const SplitPart in{layer.inputs, ceil_div(layer.inputs, blocks)};
-    layer.stored_outputs = layer.by_output ? blocks * out.block_size : layer.outputs;
+    layer.stored_outputs = layer.by_output ? split.local_blocks() * out.block_size : layer.outputs;
     const double bound = 1.0 / std::sqrt(static_cast<double>(layer.inputs));
     const std::string name = "layers." + std::to_string(i);
     layer.linear.weight = table_.add({.name = name + ".weight",
@@ -78,8 +82,13 @@ Mlp::Mlp(const ModelConfig& config, DType dtype, int virtual_tensor)
                                     .parts = {out}});
     layers_.push_back(layer);
   }
+  end_of_declarations();
   z_.resize(count);
   act_.resize(count);
+}
+
+void Mlp::reserve_slots(int count) {
+  LOCKSTEP_CHECK(count == 1);
 }
 
 void Mlp::layer_forward(Pass& pass, std::size_t index) {
@@ -104,15 +113,19 @@ void Mlp::layer_forward(Pass& pass, std::size_t index) {
     }
     return;
   }
-  const StackScope scratch(pass.stack);
-  const int blocks = table_[layer.linear.weight].num_blocks;
+  const StackScope scratch(pass.scratch());
+  const Parameter& weight = table_[layer.linear.weight];
+  const int blocks = weight.num_blocks;
+  TensorGroup* const group = weight.is_split() ? pass.tensor : nullptr;
   // A single product goes where the sum will be.
-  const BlockSum products = blocks == 1 && out_dtype == dtype_
+  const BlockSum products = blocks == 1 && out_dtype == dtype_ && group == nullptr
                                 ? BlockSum(z)
                                 : push_blocks(pass, dtype_, x.rows, layer.stored_outputs, blocks);
   row_linear_forward(pass, layer.linear, x, products);
   launch(pass.queue,
-         CombineBlocks{.blocks = products, .bias = bias_of(pass, layer.linear, 0), .out = z});
+         CombineBlocks{.blocks = group == nullptr ? products : group->sum(pass.queue, products),
+                       .bias = bias_of(pass, layer.linear, 0),
+                       .out = z});
   if (!is_last(index)) {
     launch(pass.queue,
            BiasActivation{.activation = Activation::kRelu, .x = z, .y = act_[index + 1]});
@@ -136,7 +149,7 @@ void Mlp::forward(Pass& pass, const ModelInput& batch) {
 }
 
 LossPart Mlp::loss(Pass& pass, const ModelInput& batch, float scale, Matrix dlogits) const {
-  const StackScope scratch(pass.stack);
+  const StackScope scratch(pass.scratch());
   auto* losses = pass.stack.push_array<float>(batch.batch);
   auto* predictions =
       dlogits ? nullptr : pass.stack.push_array<std::int32_t>(batch.batch);  // costs in training
@@ -164,15 +177,19 @@ LossPart Mlp::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
     const Matrix x = act_[index];
     const Matrix dx = index == 0 ? Matrix{} : pass.stack.push(dtype_, x.rows, x.cols);
     if (layer.by_output) {
-      const StackScope scratch(pass.stack);
+      const StackScope scratch(pass.scratch());
       const int blocks = table_[layer.linear.weight].num_blocks;
+      const bool combines = dx && (blocks > 1 || pass.tensor != nullptr);
       BlockSum products(dx);
-      if (dx && blocks > 1) {
+      if (combines) {
         products = push_blocks(pass, dtype_, x.rows, x.cols, blocks);
       }
       column_linear_backward(pass, layer.linear, x, d, products);
-      if (dx && blocks > 1) {
-        launch(pass.queue, CombineBlocks{.blocks = products, .out = dx});
+      if (combines) {
+        launch(pass.queue,
+               CombineBlocks{
+                   .blocks = sum_for_own_rows(pass, table_.split(), products, products.first.rows),
+                   .out = dx});
       }
     } else {
       row_linear_backward(pass, layer.linear, x, d, dx, {});
@@ -207,14 +224,14 @@ double Mlp::operations_per_target() const {
 
 }  // namespace
 
-std::unique_ptr<Model> make_mlp(const ModelConfig& config, DType dtype, int virtual_tensor) {
+std::unique_ptr<Model> make_mlp(const ModelConfig& config, DType dtype, TensorSplit split) {
   if (config.layer_sizes.size() < 2) {
     throw_request_error(
         "model.layer_sizes has {} entries: an mlp needs at least two, inputs and outputs, such as "
         "[784, 10]",
         config.layer_sizes.size());
   }
-  return std::make_unique<Mlp>(config, dtype, virtual_tensor);
+  return std::make_unique<Mlp>(config, dtype, split);
 }
 
 }  // namespace lockstep

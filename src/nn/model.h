@@ -2,22 +2,41 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "base/integers.h"
 #include "nn/model_config.h"
 #include "nn/parameter_table.h"
 #include "nn/pass.h"
 
 namespace lockstep {
 
-/// Built from the parameter table it declares. Layers push what their backward needs on the pass's
-/// activation stack; `backward` pops it. The same code runs on every device, the dry one included.
+/// Which layers of a model a stage of a pipeline has.
+struct ModelPart {
+  int first_layer = 0;
+  int end_layer = 0;
+  bool embeds = true;    ///< has the embedding
+  bool has_head = true;  ///< has the last norm, the head and the loss
+};
+
+/// A model, or the part of one that is a stage of a pipeline. Built from the parameters it declares in
+/// its table. Layers push what their backward needs on the pass's activation stack; `backward` pops
+/// it. The same code runs on every device, the dry one included.
 class Model {
  public:
   virtual ~Model() = default;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
+  /// Those of all parts that share the table.
   [[nodiscard]] const ParameterTable& parameters() const { return table_; }
+  /// Own elements of the flat parameter buffer.
+  [[nodiscard]] IndexRange own_elements() const { return own_elements_; }
+
+  /// Several micro-batches may be between forward and backward, each in its slot (PassBoundary). One
+  /// without a call. Allocates.
+  virtual void reserve_slots(int count) = 0;
 
   /// Pushes the activations of `batch`.
   virtual void forward(Pass& pass, const ModelInput& batch) = 0;
@@ -33,13 +52,30 @@ class Model {
   [[nodiscard]] virtual double operations_per_target() const = 0;
 
  protected:
-  explicit Model(int num_blocks) : table_(num_blocks) {}
+  /// Declares its parameters behind those that `table` has.
+  explicit Model(std::shared_ptr<ParameterTable> table)
+      : shared_(std::move(table)), table_(*shared_), own_elements_{table_.flat_size(), 0} {}
+  /// To be called when all parameters are declared.
+  void end_of_declarations() { own_elements_.end = table_.flat_size(); }
 
-  ParameterTable table_;
+ private:
+  std::shared_ptr<ParameterTable> shared_;
+
+ protected:
+  ParameterTable& table_;
+
+ private:
+  IndexRange own_elements_;
 };
 
 /// `dtype` is that of weights, activations and matrix products. Throws RequestError for
 /// configurations that are impossible.
-std::unique_ptr<Model> make_model(const ModelConfig& config, DType dtype, int virtual_tensor);
+std::unique_ptr<Model> make_model(const ModelConfig& config, DType dtype, TensorSplit split);
+
+/// Parts of one model on one rank, with one table. Of a transformer only.
+std::vector<std::unique_ptr<Model>> make_model_parts(const ModelConfig& config,
+                                                     DType dtype,
+                                                     TensorSplit split,
+                                                     const std::vector<ModelPart>& parts);
 
 }  // namespace lockstep

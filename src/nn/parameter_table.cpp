@@ -9,15 +9,16 @@
 namespace lockstep {
 namespace {
 
-// Runs of a dimension of `parts`: canonical index, block, index within the block, length.
+// Runs of a dimension of `parts`: canonical index, stored block, index within the block, length.
 void for_each_piece(const std::vector<SplitPart>& parts,
+                    int first_block,
                     int num_blocks,
                     FunctionRef<void(long canonical, int block, long stored, long count)> piece) {
   long part_begin = 0;
   long stored_begin = 0;
   for (const SplitPart& part : parts) {
     for (int block = 0; block < num_blocks; ++block) {
-      const long begin = block * part.block_size;
+      const long begin = (first_block + block) * part.block_size;
       const long end = std::min(begin + part.block_size, part.size);
       if (begin < end) {
         piece(part_begin + begin, block, stored_begin, end - begin);
@@ -36,28 +37,29 @@ void Parameter::for_each_run(FunctionRef<void(long, long, long)> run) const {
     return;
   }
   const bool by_rows = shape.size() == 2 && split_dimension == 0;
-  for_each_piece(parts, num_blocks, [&](long canonical, int block, long stored, long count) {
-    const long base = block * block_stride;
-    if (by_rows) {
-      run(canonical * cols(), base + stored * block_cols, count * cols());
-      return;
-    }
-    for (long row = 0; row < rows(); ++row) {
-      run(row * cols() + canonical, base + row * block_cols + stored, count);
-    }
-  });
+  for_each_piece(
+      parts, first_block, num_blocks, [&](long canonical, int block, long stored, long count) {
+        const long base = block * block_stride;
+        if (by_rows) {
+          run(canonical * cols(), base + stored * block_cols, count * cols());
+          return;
+        }
+        for (long row = 0; row < rows(); ++row) {
+          run(row * cols() + canonical, base + row * block_cols + stored, count);
+        }
+      });
 }
 
 int ParameterTable::add(ParameterSpec spec) {
   LOCKSTEP_CHECK(spec.shape.size() == 1 || spec.shape.size() == 2);
-  for (const Parameter& other : parameters_) {
-    LOCKSTEP_CHECK(other.name != spec.name);
-  }
+  const bool is_new = index_of_.emplace(spec.name, static_cast<int>(parameters_.size())).second;
+  LOCKSTEP_CHECK(is_new);
   Parameter parameter{std::move(spec)};
   parameter.block_rows = parameter.rows();
   parameter.block_cols = parameter.cols();
   if (parameter.split_dimension >= 0) {
-    parameter.num_blocks = num_blocks_;
+    parameter.num_blocks = split_.local_blocks();
+    parameter.first_block = split_.first_block();
     long size = 0;
     long block_size = 0;
     for (const SplitPart& part : parameter.parts) {
@@ -75,6 +77,10 @@ int ParameterTable::add(ParameterSpec spec) {
     LOCKSTEP_CHECK(tied_index_ < 0);
     tied_index_ = static_cast<int>(parameters_.size());
     tied_size_ = parameter.stored_elements();
+  }
+  if (parameter.is_shared) {
+    LOCKSTEP_CHECK(shared_index_ < 0 && tied_index_ < 0);
+    shared_index_ = static_cast<int>(parameters_.size());
   }
   parameters_.push_back(std::move(parameter));
   return static_cast<int>(parameters_.size()) - 1;

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/function_ref.h"
+#include "nn/tensor_split.h"
 
 namespace lockstep {
 
@@ -30,24 +32,30 @@ struct ParameterSpec {
   std::vector<SplitPart> parts;
   /// The gradient of a second use (a tied input embedding) is accumulated apart, see ParameterTable.
   bool tied_input = false;
+  /// Also a parameter of another rank of the pipeline, which has the other use and its gradient (the
+  /// ends of a tied embedding). Both add the gradients up and update alike.
+  bool is_shared = false;
+  bool is_copy = false;  ///< of the two, the one that norms and counts leave out
 };
 
 /// A parameter with its place in the flat buffers.
 struct Parameter : ParameterSpec {
-  int num_blocks = 1;
+  int num_blocks = 1;   ///< stored here
+  int first_block = 0;  ///< of all blocks, the first that is stored here
   long block_rows = 1;
   long block_cols = 0;
   long block_stride = 0;  ///< elements from block to block: a multiple of kChunkElements
-  long offset = 0;        ///< of block 0, in elements
+  long offset = 0;        ///< of the first stored block, in elements
 
   [[nodiscard]] long rows() const { return shape.size() == 2 ? shape[0] : 1; }
   [[nodiscard]] long cols() const { return shape.back(); }
   [[nodiscard]] long num_elements() const { return rows() * cols(); }
   [[nodiscard]] long stored_elements() const { return num_blocks * block_stride; }
   [[nodiscard]] bool decays() const { return shape.size() >= 2; }
+  [[nodiscard]] bool is_split() const { return split_dimension >= 0; }
 
-  /// Calls run(canonical, stored, count) for every run of elements that is contiguous both in the
-  /// user's row-major order and in the flat buffer (indices in elements, `stored` from offset).
+  /// Calls run(canonical, stored, count) for every run of stored elements that is contiguous both in
+  /// the user's row-major order and in the flat buffer (indices in elements, `stored` from offset).
   void for_each_run(FunctionRef<void(long canonical, long stored, long count)> run) const;
 };
 
@@ -59,8 +67,8 @@ struct Parameter : ParameterSpec {
 /// through every reduction by itself and is added to the output side once, after it.
 class ParameterTable {
  public:
-  /// `num_blocks` is the virtual tensor degree: into how many blocks split parameters are cut.
-  explicit ParameterTable(int num_blocks) : num_blocks_(num_blocks) {}
+  /// Holds the rank's blocks of split parameters and all of the others.
+  explicit ParameterTable(TensorSplit split) : split_(split) {}
 
   /// Declares the next parameter and returns its index. Names are unique.
   int add(ParameterSpec spec);
@@ -69,7 +77,11 @@ class ParameterTable {
   [[nodiscard]] const Parameter& operator[](int index) const {
     return parameters_[static_cast<std::size_t>(index)];
   }
-  [[nodiscard]] int num_blocks() const { return num_blocks_; }
+  /// Throws std::out_of_range for a name that was not declared.
+  [[nodiscard]] const Parameter& by_name(const std::string& name) const {
+    return (*this)[index_of_.at(name)];
+  }
+  [[nodiscard]] const TensorSplit& split() const { return split_; }
 
   /// Elements of the flat parameter buffer.
   [[nodiscard]] long flat_size() const { return flat_size_; }
@@ -77,17 +89,21 @@ class ParameterTable {
   [[nodiscard]] long tied_size() const { return tied_size_; }
   /// Index of the tied parameter, -1 without one.
   [[nodiscard]] int tied_index() const { return tied_index_; }
+  /// Index of the shared parameter, -1 without one.
+  [[nodiscard]] int shared_index() const { return shared_index_; }
   /// Elements of the flat gradient buffer: tied_size() + flat_size().
   [[nodiscard]] long gradient_size() const { return tied_size_ + flat_size_; }
-  /// Trained numbers, padding and doubles left out.
+  /// Trained numbers of the whole parameters, padding and doubles left out.
   [[nodiscard]] long num_elements() const;
 
  private:
-  int num_blocks_;
+  TensorSplit split_;
   std::vector<Parameter> parameters_;
+  std::unordered_map<std::string, int> index_of_;
   long flat_size_ = 0;
   long tied_size_ = 0;
   int tied_index_ = -1;
+  int shared_index_ = -1;
 };
 
 }  // namespace lockstep

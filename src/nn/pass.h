@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "base/function_ref.h"
 #include "device/queue.h"
+#include "nn/tensor_group.h"
 #include "nn/weights.h"
 #include "tensor/activation_stack.h"
 
@@ -20,10 +22,33 @@ struct ModelInput {
   const std::int32_t* targets = nullptr;
 };
 
+/// What a forward pass does not keep, because the backward pass computes it again; the bits are the
+/// same. kSelective: the outputs of attention and of activation functions. kFull: all but the input
+/// of each block.
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+
+/// "none", "selective" or "full".
+Recompute recompute_from(const std::string& name);
+
+/// Where a stage of a pipeline hands over to others: rows that norms work on [own rows x hidden], in
+/// the dtype of the products. Absent where the stage has the embedding, or the head.
+struct PassBoundary {
+  /// Forward: the output of the stage before. Kept as it is until the backward pass.
+  Matrix input;
+  /// Forward: gets the output of this stage.
+  Matrix output;
+  /// Backward: the gradient of `output`, which becomes that of `input` in place. A stage with the head
+  /// finds its gradient itself, and needs the memory if it has an input.
+  Matrix gradient;
+  /// Which of the micro-batches between forward and backward this is, from 0.
+  int slot = 0;
+};
+
 /// Everything a layer needs beside its inputs.
 // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): always made with all its parts
 struct Pass {
   Queue& queue;
+  /// Keeps what the backward pass of the micro-batch needs.
   ActivationStack& stack;
   Weights weights;
   Gradients gradients;
@@ -32,11 +57,25 @@ struct Pass {
   /// Called in a backward pass when every gradient from element `first` of the flat gradient
   /// buffer on is complete; a good moment to let communication progress, too.
   FunctionRef<void(long first)> gradients_ready;
+  /// The ranks that have the other blocks; null: this rank has all of them.
+  TensorGroup* tensor = nullptr;
+  Recompute recompute = Recompute::kNone;
+  /// For what lives within a pass only; null: `stack`. A pipeline keeps several micro-batches, each on a
+  /// stack of its own, and has one of these.
+  ActivationStack* scratch_stack = nullptr;
+  PassBoundary boundary = {};
 
+  [[nodiscard]] ActivationStack& scratch() const {
+    return scratch_stack == nullptr ? stack : *scratch_stack;
+  }
   /// Reports that the gradients of `parameter` and of all parameters behind it are complete.
   void gradients_complete_from(int parameter) const {
     const ParameterTable& table = weights.table();
     gradients_ready(table.tied_size() + table[parameter].offset);
+  }
+  /// Reports that all gradients from the first of `own` elements of the weights on are complete.
+  void gradients_complete_to_front(IndexRange own) const {
+    gradients_ready(own.begin == 0 ? 0 : weights.table().tied_size() + own.begin);
   }
   /// Lets communication progress where nothing new is complete. Messages between hosts move only
   /// then, so a backward pass calls it between products.

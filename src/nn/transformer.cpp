@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -17,10 +18,41 @@ namespace {
 constexpr double kInitialDeviation = 0.02;
 constexpr long kLogitElements = 1L << 24U;  // of one chunk: 64 MiB in f32
 
+// Cross entropy over a vocabulary whose blocks may lie on several ranks: they exchange two numbers a
+// row and block, never the logits.
+void vocabulary_cross_entropy(Pass& pass, SoftmaxCrossEntropy op) {
+  TensorGroup* const group = pass.tensor;
+  if (group != nullptr) {
+    const long rows = op.logits.rows;
+    launch(pass.queue, ClassMaxima{.of = op, .maxima = group->gather_part(rows)});
+    pass.queue.synchronize();
+    const StackScope scratch(pass.scratch());
+    auto* largest = pass.scratch().push_array<float>(rows);
+    const float* maxima = group->gather(rows);
+    const long count = rows * (op.blocks + 1);
+    launch(pass.queue,
+           ClassSums{.of = op,
+                     .maxima = maxima,
+                     .num_parts = group->size(),
+                     .largest = largest,
+                     .sums = group->gather_part(count)});
+    pass.queue.synchronize();
+    op.statistics = {.parts = group->size(), .maxima = largest, .sums = group->gather(count)};
+    launch(pass.queue, op);
+    pass.queue.synchronize();
+    return;
+  }
+  launch(pass.queue, op);
+}
+
 class Transformer final : public Model {
  public:
-  Transformer(const ModelConfig& config, DType dtype, int virtual_tensor);
+  Transformer(const ModelConfig& config,
+              DType dtype,
+              const ModelPart& part,
+              std::shared_ptr<ParameterTable> table);
 
+  void reserve_slots(int count) override;
   void forward(Pass& pass, const ModelInput& batch) override;
   LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
   LossPart evaluate(Pass& pass, const ModelInput& batch) override;
@@ -31,11 +63,16 @@ class Transformer final : public Model {
   void make_rotary_table(double theta);
   [[nodiscard]] RotaryTable rotary() const { return {cos_.data(), sin_.data()}; }
   [[nodiscard]] BlockedTable embedding_table(void* data, DType dtype) const;
+  void embed(Pass& pass, const ModelInput& batch, Matrix out) const;
+  [[nodiscard]] Matrix all_rows(Pass& pass, Matrix x) const {
+    return gather_all_rows(pass, shape_.split, x, shape_.seq_length);
+  }
   /// Loss of the final norm's output in chunks of rows, so that the logits are never whole; with
   /// `dnorm` also its gradient (one product a vocabulary block) and the head's.
   double head(Pass& pass, const ModelInput& batch, float loss_scale, const BlockSum* dnorm);
   void embedding_backward(Pass& pass, const ModelInput& batch, Matrix d);
 
+  ModelPart part_;
   DType dtype_;
   TransformerShape shape_;
   long vocab_;
@@ -49,17 +86,30 @@ class Transformer final : public Model {
   std::vector<float> cos_;
   std::vector<float> sin_;
 
-  // Of the micro-batch between forward and backward.
-  ActivationStack::Mark base_ = 0;
-  std::vector<Matrix> x_;
-  std::vector<TransformerBlock::Saved> saved_;
-  Matrix norm_;
-  float* mean_ = nullptr;
-  float* rstd_ = nullptr;
+  // Of a micro-batch between forward and backward.
+  struct Kept {
+    ActivationStack::Mark base = 0;
+    std::vector<Matrix> x;  ///< inputs of the layers; with the head, its own too
+    std::vector<TransformerBlock::Saved> saved;
+    Matrix norm;
+    float* mean = nullptr;
+    float* rstd = nullptr;
+  };
+  [[nodiscard]] Kept& kept(const Pass& pass) {
+    return slots_[static_cast<std::size_t>(pass.boundary.slot)];
+  }
+  void forward_norm(Pass& pass, Kept& kept);
+  double head_backward(Pass& pass, const ModelInput& batch, float loss_scale, Matrix d);
+
+  std::vector<Kept> slots_;
 };
 
-Transformer::Transformer(const ModelConfig& config, DType dtype, int virtual_tensor)
-    : Model(virtual_tensor),
+Transformer::Transformer(const ModelConfig& config,
+                         DType dtype,
+                         const ModelPart& part,
+                         std::shared_ptr<ParameterTable> table)
+    : Model(std::move(table)),
+      part_(part),
       dtype_(dtype),
       vocab_(config.vocab_size),
       tied_(config.tie_embeddings) {
@@ -78,14 +128,22 @@ Transformer::Transformer(const ModelConfig& config, DType dtype, int virtual_ten
   }
   shape_.seq_length = config.seq_length;
   shape_.epsilon = config.norm_epsilon;
-  shape_.num_blocks = virtual_tensor;
+  shape_.split = table_.split();
   shape_.num_layers = static_cast<int>(config.num_layers);
   declare_parameters();
   if (llama) {
     make_rotary_table(config.rope_theta);
   }
-  x_.resize(layers_.size() + 1);
-  saved_.resize(layers_.size());
+  end_of_declarations();
+  reserve_slots(1);
+}
+
+void Transformer::reserve_slots(int count) {
+  slots_.resize(static_cast<std::size_t>(count));
+  for (Kept& kept : slots_) {
+    kept.x.resize(layers_.size() + 1);
+    kept.saved.resize(layers_.size());
+  }
 }
 
 void Transformer::declare_parameters() {
@@ -95,19 +153,26 @@ void Transformer::declare_parameters() {
       .initialisation = Initialisation::kNormal,
       .scale = kInitialDeviation,
       .split_dimension = 0,
-      .parts = {{vocab_, ceil_div(vocab_, static_cast<long>(shape_.num_blocks))}}};
-  if (!tied_) {
-    embedding_ = table_.add(vocabulary);
+      .parts = {{vocab_, ceil_div(vocab_, static_cast<long>(shape_.split.num_blocks))}}};
+  const bool ties_here = tied_ && part_.embeds && part_.has_head;
+  if (part_.embeds && !ties_here) {
+    ParameterSpec embedding = vocabulary;
+    embedding.is_shared = tied_;
+    embedding.is_copy = tied_;
+    embedding_ = table_.add(std::move(embedding));
   }
-  if (!shape_.rotary) {
+  if (part_.embeds && !shape_.rotary) {
     positions_ = table_.add({.name = "positions.weight",
                              .shape = {shape_.seq_length, shape_.hidden},
                              .initialisation = Initialisation::kNormal,
                              .scale = kInitialDeviation,
                              .parts = {}});
   }
-  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+  for (int layer = part_.first_layer; layer < part_.end_layer; ++layer) {
     layers_.emplace_back(shape_, layer, table_);
+  }
+  if (!part_.has_head) {
+    return;
   }
   norm_gain_ = table_.add({.name = "norm.weight",
                            .shape = {shape_.hidden},
@@ -118,9 +183,10 @@ void Transformer::declare_parameters() {
   }
   ParameterSpec head = vocabulary;
   head.name = tied_ ? "embedding.weight" : "head.weight";
-  head.tied_input = tied_;
+  head.tied_input = ties_here;
+  head.is_shared = tied_ && !ties_here;
   head_ = table_.add(std::move(head));
-  if (tied_) {
+  if (ties_here) {
     embedding_ = head_;
   }
 }
@@ -142,67 +208,112 @@ void Transformer::make_rotary_table(double theta) {
 
 BlockedTable Transformer::embedding_table(void* data, DType dtype) const {
   const Parameter& parameter = table_[embedding_];
-  return {data, dtype, shape_.hidden, parameter.block_rows, parameter.block_stride};
+  return {.data = data,
+          .dtype = dtype,
+          .cols = shape_.hidden,
+          .rows_per_block = parameter.block_rows,
+          .block_stride = parameter.block_stride,
+          .first_row = parameter.first_block * parameter.block_rows,
+          .num_rows = parameter.num_blocks * parameter.block_rows};
 }
 
-void Transformer::forward(Pass& pass, const ModelInput& batch) {
+void Transformer::embed(Pass& pass, const ModelInput& batch, Matrix out) const {
+  TensorGroup* const group = pass.tensor;
   const long rows = batch.batch * shape_.seq_length;
-  ActivationStack& stack = pass.stack;
-  base_ = stack.mark();
-  x_[0] = stack.push(dtype_, rows, shape_.hidden);
+  // A token is in the blocks of one rank, the others add zeros; one of them adds the positions.
+  const bool with_positions = positions_ >= 0 && (group == nullptr || group->rank() == 0);
+  const Matrix part = group == nullptr ? out : group->sum_buffer(rows, out.cols);
   launch(pass.queue,
          Embedding{.tokens = batch.tokens,
                    .table = embedding_table(pass.weights.block(embedding_, 0).data, dtype_),
-                   .positions = positions_ < 0 ? Matrix{} : pass.weights.whole(positions_),
+                   .positions = with_positions ? pass.weights.whole(positions_) : Matrix{},
                    .seq_length = shape_.seq_length,
-                   .out = x_[0]});
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    x_[layer + 1] = stack.push(dtype_, rows, shape_.hidden);
-    layers_[layer].forward(pass, rotary(), x_[layer], x_[layer + 1], saved_[layer]);
+                   .out = part});
+  if (shape_.split.sequence) {
+    const StackScope scratch(pass.scratch());
+    const Matrix own = pass.scratch().push(DType::kF32, out.rows, out.cols);
+    group->sum_rows(pass.queue, shape_.seq_length, own);
+    launch(pass.queue, CombineBlocks{.blocks = BlockSum(own), .out = out});
+  } else if (group != nullptr) {
+    pass.queue.synchronize();
+    group->sum(part.size());
+    launch(pass.queue, CombineBlocks{.blocks = BlockSum(part), .out = out});
   }
-  norm_ = stack.push(dtype_, rows, shape_.hidden);
-  mean_ = shape_.norm == NormKind::kLayer ? stack.push_array<float>(rows) : nullptr;
-  rstd_ = stack.push_array<float>(rows);
+}
+
+void Transformer::forward(Pass& pass, const ModelInput& batch) {
+  const long rows = batch.batch * shape_.split.own_tokens(shape_.seq_length).size();
+  ActivationStack& stack = pass.stack;
+  Kept& kept = this->kept(pass);
+  kept.base = stack.mark();
+  if (part_.embeds) {
+    kept.x[0] = stack.push(dtype_, rows, shape_.hidden);
+    embed(pass, batch, kept.x[0]);
+  } else {
+    kept.x[0] = pass.boundary.input;
+  }
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const bool hands_over = layer + 1 == layers_.size() && !part_.has_head;
+    kept.x[layer + 1] = hands_over ? pass.boundary.output : stack.push(dtype_, rows, shape_.hidden);
+    layers_[layer].forward(pass, rotary(), kept.x[layer], kept.x[layer + 1], kept.saved[layer]);
+    pass.poll();
+  }
+  if (part_.has_head) {
+    forward_norm(pass, kept);
+  } else if (layers_.empty()) {
+    launch(pass.queue, CombineBlocks{.blocks = BlockSum(kept.x[0]), .out = pass.boundary.output});
+  }
+}
+
+void Transformer::forward_norm(Pass& pass, Kept& kept) {
+  const Matrix x = kept.x.back();
+  kept.norm = pass.stack.push(dtype_, x.rows, shape_.hidden);
+  kept.mean = shape_.norm == NormKind::kLayer ? pass.stack.push_array<float>(x.rows) : nullptr;
+  kept.rstd = pass.stack.push_array<float>(x.rows);
   launch(pass.queue,
          NormForward{.kind = shape_.norm,
-                     .x = BlockSum(x_.back()),
+                     .x = BlockSum(x),
                      .gain = gain_of(pass, norm_gain_),
                      .bias = gain_of(pass, norm_bias_),
                      .epsilon = shape_.epsilon,
-                     .y = norm_,
-                     .mean = mean_,
-                     .rstd = rstd_});
+                     .y = kept.norm,
+                     .mean = kept.mean,
+                     .rstd = kept.rstd});
 }
 
 double Transformer::head(Pass& pass,
                          const ModelInput& batch,
                          float loss_scale,
                          const BlockSum* dnorm) {
-  const StackScope scratch(pass.stack);
+  const StackScope scratch(pass.scratch());
   const Parameter& parameter = table_[head_];
-  const long padded_vocab = parameter.num_blocks * parameter.block_rows;
-  const long rows = norm_.rows;
+  const Matrix norm = all_rows(pass, kept(pass).norm);
+  const long stored_vocab = parameter.num_blocks * parameter.block_rows;
+  const long rows = norm.rows;
+  // The same chunks whatever the ranks hold: gradients of the head are added up chunk by chunk.
+  const long padded_vocab = shape_.split.num_blocks * parameter.block_rows;
   const long chunk = std::clamp(kLogitElements / padded_vocab / 64 * 64, 64L, std::max(64L, rows));
   const long chunk_rows = std::min(chunk, rows);
-  auto* losses = pass.stack.push_array<float>(rows);
-  const Matrix all_logits = pass.stack.push(DType::kF32, chunk_rows, padded_vocab);
+  auto* losses = pass.scratch().push_array<float>(rows);
+  const Matrix all_logits = pass.scratch().push(DType::kF32, chunk_rows, stored_vocab);
   const Matrix all_dlogits = dnorm == nullptr || dtype_ == DType::kF32
                                  ? all_logits
-                                 : pass.stack.push(dtype_, chunk_rows, padded_vocab);
+                                 : pass.scratch().push(dtype_, chunk_rows, stored_vocab);
   for (long first = 0; first < rows; first += chunk_rows) {
     const long count = std::min(chunk_rows, rows - first);
-    const Matrix x = norm_.row_range(first, count);
+    const Matrix x = norm.row_range(first, count);
     const Matrix logits = all_logits.row_range(0, count);
     const Matrix dlogits = all_dlogits.row_range(0, count);
     column_linear_forward(pass, {.weight = head_}, x, logits);
-    launch(pass.queue,
-           SoftmaxCrossEntropy{.logits = logits,
-                               .num_classes = vocab_,
-                               .blocks = parameter.num_blocks,
-                               .targets = batch.targets + first,
-                               .scale = loss_scale,
-                               .dlogits = dnorm == nullptr ? Matrix{} : dlogits,
-                               .losses = losses + first});
+    vocabulary_cross_entropy(pass,
+                             {.logits = logits,
+                              .num_classes = vocab_,
+                              .first_class = parameter.first_block * parameter.block_rows,
+                              .blocks = parameter.num_blocks,
+                              .targets = batch.targets + first,
+                              .scale = loss_scale,
+                              .dlogits = dnorm == nullptr ? Matrix{} : dlogits,
+                              .losses = losses + first});
     if (dnorm != nullptr) {
       Pass chunk_pass = pass;
       chunk_pass.accumulate = pass.accumulate || first > 0;
@@ -218,7 +329,8 @@ double Transformer::head(Pass& pass,
 
 void Transformer::embedding_backward(Pass& pass, const ModelInput& batch, Matrix d) {
   const Parameter& parameter = table_[embedding_];
-  float* table = tied_ ? pass.gradients.tied_input() : pass.gradients.vector(embedding_);
+  float* table =
+      embedding_ == head_ ? pass.gradients.tied_input() : pass.gradients.vector(embedding_);
   const Matrix positions = positions_ < 0 ? Matrix{} : pass.gradients.block(positions_, 0);
   if (!pass.accumulate) {
     launch(pass.queue,
@@ -230,49 +342,68 @@ void Transformer::embedding_backward(Pass& pass, const ModelInput& batch, Matrix
   }
   launch(pass.queue,
          EmbeddingBackward{.tokens = batch.tokens,
-                           .dout = d,
+                           .dout = all_rows(pass, d),
                            .dtable = embedding_table(table, DType::kF32),
                            .dpositions = positions,
                            .seq_length = shape_.seq_length});
 }
 
+double Transformer::head_backward(Pass& pass, const ModelInput& batch, float loss_scale, Matrix d) {
+  const StackScope scratch(pass.scratch());
+  const Kept& kept = this->kept(pass);
+  const BlockSum dnorm = push_blocks(
+      pass, dtype_, batch.batch * shape_.seq_length, shape_.hidden, table_[head_].num_blocks);
+  const double loss = head(pass, batch, loss_scale, &dnorm);
+  pass.gradients_complete_from(head_);
+  norm_backward_over_ranks(pass,
+                           shape_.split,
+                           {.kind = shape_.norm,
+                            .dy = sum_for_own_rows(pass, shape_.split, dnorm, shape_.seq_length),
+                            .x = kept.x.back(),
+                            .gain = gain_of(pass, norm_gain_),
+                            .mean = kept.mean,
+                            .rstd = kept.rstd,
+                            .dx = d,
+                            .dgain = pass.gradients.vector(norm_gain_),
+                            .dbias = norm_bias_ < 0 ? nullptr : pass.gradients.vector(norm_bias_),
+                            .accumulate = pass.accumulate,
+                            .token_blocks = shape_.token_blocks()},
+                           nullptr);
+  pass.gradients_complete_from(norm_gain_);
+  return loss;
+}
+
 LossPart Transformer::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
-  const long rows = norm_.rows;
-  const Matrix d = pass.stack.push(dtype_, rows, shape_.hidden);
+  Kept& kept = this->kept(pass);
   LossPart loss;
   {
-    const StackScope scratch(pass.stack);
-    const BlockSum dnorm = push_blocks(pass, dtype_, rows, shape_.hidden, table_[head_].num_blocks);
-    loss.sum = head(pass, batch, loss_scale, &dnorm);
-    pass.gradients_complete_from(head_);
-    launch(pass.queue,
-           NormBackward{.kind = shape_.norm,
-                        .dy = dnorm,
-                        .x = x_.back(),
-                        .gain = gain_of(pass, norm_gain_),
-                        .mean = mean_,
-                        .rstd = rstd_,
-                        .dx = d,
-                        .dgain = pass.gradients.vector(norm_gain_),
-                        .dbias = norm_bias_ < 0 ? nullptr : pass.gradients.vector(norm_bias_),
-                        .accumulate = pass.accumulate,
-                        .token_blocks = shape_.token_blocks()});
+    const StackScope scratch(pass.scratch());
+    Matrix d = pass.boundary.gradient;
+    if (!d) {
+      d = pass.scratch().push(dtype_, kept.x[0].rows, shape_.hidden);
+    }
+    if (part_.has_head) {
+      loss.sum = head_backward(pass, batch, loss_scale, d);
+    }
+    for (std::size_t layer = layers_.size(); layer-- > 0;) {
+      layers_[layer].backward(pass, rotary(), kept.x[layer], kept.saved[layer], d);
+    }
+    if (part_.embeds) {
+      embedding_backward(pass, batch, d);
+    }
   }
-  pass.gradients_complete_from(norm_gain_);
-  for (std::size_t layer = layers_.size(); layer-- > 0;) {
-    layers_[layer].backward(pass, rotary(), x_[layer], saved_[layer], d);
-  }
-  embedding_backward(pass, batch, d);
-  pass.gradients_ready(0);
-  pass.stack.pop_to(base_);
+  pass.gradients_complete_to_front(own_elements());
+  pass.stack.pop_to(kept.base);
   return loss;
 }
 
 LossPart Transformer::evaluate(Pass& pass, const ModelInput& batch) {
   forward(pass, batch);
   LossPart loss;
-  loss.sum = head(pass, batch, 1.0F, nullptr);
-  pass.stack.pop_to(base_);
+  if (part_.has_head) {
+    loss.sum = head(pass, batch, 1.0F, nullptr);
+  }
+  pass.stack.pop_to(kept(pass).base);
   return loss;
 }
 
@@ -288,18 +419,19 @@ double Transformer::operations_per_target() const {
   if (positions_ >= 0) {
     weights -= static_cast<double>(table_[positions_].num_elements());
   }
-  if (!tied_) {
+  if (embedding_ >= 0 && embedding_ != head_) {
     weights -= static_cast<double>(table_[embedding_].num_elements());
   }
   const double query = static_cast<double>(shape_.heads * shape_.head_dim);
-  return 6.0 * weights + 12.0 * shape_.num_layers * query * static_cast<double>(shape_.seq_length);
+  return 6.0 * weights + 12.0 * static_cast<double>(layers_.size()) * query *
+                             static_cast<double>(shape_.seq_length);
 }
 
 }  // namespace
 
-std::unique_ptr<Model> make_transformer(const ModelConfig& config,
-                                        DType dtype,
-                                        int virtual_tensor) {
+namespace {
+
+void check_sizes(const ModelConfig& config) {
   if (config.num_heads <= 0 || config.hidden_size % config.num_heads != 0) {
     throw_request_error("model.hidden_size = {} is not a multiple of model.num_heads = {}",
                         config.hidden_size,
@@ -319,7 +451,23 @@ std::unique_ptr<Model> make_transformer(const ModelConfig& config,
                         config.num_heads,
                         config.num_kv_heads);
   }
-  return std::make_unique<Transformer>(config, dtype, virtual_tensor);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_transformer_part(const ModelConfig& config,
+                                             DType dtype,
+                                             const ModelPart& part,
+                                             std::shared_ptr<ParameterTable> table) {
+  check_sizes(config);
+  return std::make_unique<Transformer>(config, dtype, part, std::move(table));
+}
+
+std::unique_ptr<Model> make_transformer(const ModelConfig& config, DType dtype, TensorSplit split) {
+  return make_transformer_part(config,
+                               dtype,
+                               {.end_layer = static_cast<int>(config.num_layers)},
+                               std::make_shared<ParameterTable>(split));
 }
 
 }  // namespace lockstep

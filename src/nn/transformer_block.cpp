@@ -15,16 +15,29 @@ constexpr double kInitialDeviation = 0.02;  // GPT-2's, and nanoGPT's for both f
 }  // namespace
 
 long TransformerShape::kv_heads_per_block() const {
-  return ceil_div(kv_heads, static_cast<long>(num_blocks));
+  return ceil_div(kv_heads, static_cast<long>(split.num_blocks));
 }
 long TransformerShape::heads_per_block() const {
   return kv_heads_per_block() * (heads / kv_heads);
 }
 long TransformerShape::ffn_per_block() const {
-  return ceil_div(ffn, static_cast<long>(num_blocks));
+  return ceil_div(ffn, static_cast<long>(split.num_blocks));
 }
 long TransformerShape::qkv_per_block() const {
   return (heads_per_block() + 2 * kv_heads_per_block()) * head_dim;
+}
+
+TokenBlocks TransformerShape::token_blocks() const {
+  if (!split.sequence) {
+    return {.seq_length = seq_length, .count = split.num_blocks};
+  }
+  const IndexRange own = split.own_tokens(seq_length);
+  return {.seq_length = own.size(),
+          .count = split.local_blocks(),
+          .whole_length = seq_length,
+          .whole_count = split.num_blocks,
+          .first_token = own.begin,
+          .first_block = split.first_block()};
 }
 
 Matrix gain_of(const Pass& pass, int parameter) {
@@ -143,14 +156,20 @@ void TransformerBlock::rotate(Pass& pass,
   }
 }
 
-void TransformerBlock::attention_forward(Pass& pass, RotaryTable rotary, const Saved& saved) const {
-  const long rows = saved.qkv.rows;
-  for (int block = 0; block < shape_.num_blocks; ++block) {
+void TransformerBlock::prepare_heads(Pass& pass, RotaryTable rotary, const Saved& saved) const {
+  for (int block = 0; block < shape_.split.local_blocks(); ++block) {
     const HeadColumns heads = head_columns(saved.qkv, block);
     if (qkv_.bias >= 0) {
       launch(pass.queue, BiasActivation{.x = heads.all, .bias = bias_of(pass, qkv_, block)});
     }
     rotate(pass, rotary, heads, false);
+  }
+}
+
+void TransformerBlock::attend(Pass& pass, const Saved& saved) const {
+  const long rows = saved.qkv.rows;
+  for (int block = 0; block < shape_.split.local_blocks(); ++block) {
+    const HeadColumns heads = head_columns(saved.qkv, block);
     launch(pass.queue,
            AttentionForward{
                .shape = attention_shape(rows),
@@ -165,7 +184,7 @@ void TransformerBlock::attention_forward(Pass& pass, RotaryTable rotary, const S
 void TransformerBlock::attention_backward(
     Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const {
   const long rows = saved.qkv.rows;
-  for (int block = 0; block < shape_.num_blocks; ++block) {
+  for (int block = 0; block < shape_.split.local_blocks(); ++block) {
     const HeadColumns heads = head_columns(saved.qkv, block);
     const HeadColumns d = head_columns(dqkv, block);
     launch(pass.queue,
@@ -184,21 +203,22 @@ void TransformerBlock::attention_backward(
   }
 }
 
-void TransformerBlock::feed_forward(Pass& pass, const Saved& saved) const {
+void TransformerBlock::activate(Pass& pass, const Saved& saved, bool adds_bias) const {
   const long ffn = shape_.ffn_per_block();
-  for (int block = 0; block < shape_.num_blocks; ++block) {
+  for (int block = 0; block < shape_.split.local_blocks(); ++block) {
     const Matrix act = saved.act.columns(block * ffn, ffn);
+    const Matrix bias = adds_bias ? bias_of(pass, up_, block) : Matrix{};
     if (!shape_.gated) {
       launch(pass.queue,
              BiasActivation{.activation = Activation::kGelu,
                             .x = saved.up.columns(block * ffn, ffn),
-                            .bias = bias_of(pass, up_, block),
+                            .bias = bias,
                             .y = act});
       continue;
     }
     const Matrix up = saved.up.columns(2L * block * ffn, 2 * ffn);
-    if (up_.bias >= 0) {
-      launch(pass.queue, BiasActivation{.x = up, .bias = bias_of(pass, up_, block)});
+    if (bias) {
+      launch(pass.queue, BiasActivation{.x = up, .bias = bias});
     }
     launch(pass.queue, Swiglu{.gate = up.columns(0, ffn), .up = up.columns(ffn, ffn), .y = act});
   }
@@ -215,7 +235,7 @@ void TransformerBlock::feed_forward_backward(Pass& pass,
     return;
   }
   const long ffn = shape_.ffn_per_block();
-  for (int block = 0; block < shape_.num_blocks; ++block) {
+  for (int block = 0; block < shape_.split.local_blocks(); ++block) {
     const Matrix up = saved.up.columns(2L * block * ffn, 2 * ffn);
     const Matrix d = dup.columns(2L * block * ffn, 2 * ffn);
     launch(pass.queue,
@@ -227,27 +247,41 @@ void TransformerBlock::feed_forward_backward(Pass& pass,
   }
 }
 
-void TransformerBlock::forward(
-    Pass& pass, RotaryTable rotary, Matrix x, Matrix out, Saved& saved) const {
-  const long rows = x.rows;
-  const int blocks = shape_.num_blocks;
-  ActivationStack& stack = pass.stack;
-  saved.norm1 = stack.push(x.dtype, rows, shape_.hidden);
-  saved.qkv = stack.push(x.dtype, rows, blocks * shape_.qkv_per_block());
-  saved.attention = stack.push(x.dtype, rows, blocks * shape_.heads_per_block() * shape_.head_dim);
-  saved.x1 = stack.push(x.dtype, rows, shape_.hidden);
-  saved.norm2 = stack.push(x.dtype, rows, shape_.hidden);
-  saved.up = stack.push(x.dtype, rows, (shape_.gated ? 2L : 1L) * blocks * shape_.ffn_per_block());
-  saved.act = stack.push(x.dtype, rows, blocks * shape_.ffn_per_block());
+void TransformerBlock::push_kept(
+    const Pass& pass, ActivationStack& stack, long own_rows, long rows, Saved& saved) const {
+  const DType dtype = pass.weights.dtype();
+  const long blocks = shape_.split.local_blocks();
+  saved.norm1 = stack.push(dtype, own_rows, shape_.hidden);
+  saved.qkv = stack.push(dtype, rows, blocks * shape_.qkv_per_block());
+  saved.x1 = stack.push(dtype, own_rows, shape_.hidden);
+  saved.norm2 = stack.push(dtype, own_rows, shape_.hidden);
+  saved.up = stack.push(dtype, rows, (shape_.gated ? 2 : 1) * blocks * shape_.ffn_per_block());
   const bool layer_norm = shape_.norm == NormKind::kLayer;
-  saved.mean1 = layer_norm ? stack.push_array<float>(rows) : nullptr;
-  saved.rstd1 = stack.push_array<float>(rows);
-  saved.mean2 = layer_norm ? stack.push_array<float>(rows) : nullptr;
-  saved.rstd2 = stack.push_array<float>(rows);
-  saved.log_sum_exp = stack.push_array<float>(blocks * shape_.heads_per_block() * rows);
+  saved.mean1 = layer_norm ? stack.push_array<float>(own_rows) : nullptr;
+  saved.rstd1 = stack.push_array<float>(own_rows);
+  saved.mean2 = layer_norm ? stack.push_array<float>(own_rows) : nullptr;
+  saved.rstd2 = stack.push_array<float>(own_rows);
+}
 
-  const StackScope scratch(stack);
-  const BlockSum products = push_blocks(pass, x.dtype, rows, shape_.hidden, blocks);
+void TransformerBlock::push_recomputed(const Pass& pass,
+                                       ActivationStack& stack,
+                                       long rows,
+                                       Saved& saved) const {
+  const DType dtype = pass.weights.dtype();
+  const long blocks = shape_.split.local_blocks();
+  const long heads = blocks * shape_.heads_per_block();
+  saved.attention = stack.push(dtype, rows, heads * shape_.head_dim);
+  saved.act = stack.push(dtype, rows, blocks * shape_.ffn_per_block());
+  saved.log_sum_exp = stack.push_array<float>(heads * rows);
+}
+
+void TransformerBlock::forward_to_activation(Pass& pass,
+                                             RotaryTable rotary,
+                                             Matrix x,
+                                             const Saved& saved) const {
+  const StackScope scratch(pass.scratch());
+  const BlockSum products =
+      push_blocks(pass, x.dtype, saved.qkv.rows, shape_.hidden, shape_.split.local_blocks());
   launch(pass.queue,
          NormForward{.kind = shape_.norm,
                      .x = BlockSum(x),
@@ -257,12 +291,13 @@ void TransformerBlock::forward(
                      .y = saved.norm1,
                      .mean = saved.mean1,
                      .rstd = saved.rstd1});
-  column_linear_forward(pass, qkv_, saved.norm1, saved.qkv);
-  attention_forward(pass, rotary, saved);
+  column_linear_forward(pass, qkv_, all_rows(pass, saved.norm1), saved.qkv);
+  prepare_heads(pass, rotary, saved);
+  attend(pass, saved);
   row_linear_forward(pass, projection_, saved.attention, products);
   launch(pass.queue,
          NormForward{.kind = shape_.norm,
-                     .x = products,
+                     .x = own_rows(pass, products),
                      .x_bias = bias_of(pass, projection_, 0),
                      .residual = x,
                      .sum = saved.x1,
@@ -272,65 +307,130 @@ void TransformerBlock::forward(
                      .y = saved.norm2,
                      .mean = saved.mean2,
                      .rstd = saved.rstd2});
-  column_linear_forward(pass, up_, saved.norm2, saved.up);
-  feed_forward(pass, saved);
-  row_linear_forward(pass, down_, saved.act, products);
-  launch(
-      pass.queue,
-      CombineBlocks{
-          .blocks = products, .bias = bias_of(pass, down_, 0), .residual = saved.x1, .out = out});
+  column_linear_forward(pass, up_, all_rows(pass, saved.norm2), saved.up);
+  activate(pass, saved, true);
 }
 
-NormBackward TransformerBlock::norm_backward(const Pass& pass,
-                                             NormParameters norm,
-                                             BlockSum dy,
-                                             Matrix x,
-                                             const float* mean,
-                                             const float* rstd,
-                                             Matrix d) const {
-  return {.kind = shape_.norm,
-          .dy = dy,
-          .x = x,
-          .gain = gain_of(pass, norm.gain),
-          .mean = mean,
-          .rstd = rstd,
-          .dresidual = d,
-          .dx = d,
-          .dgain = pass.gradients.vector(norm.gain),
-          .dbias = norm.bias < 0 ? nullptr : pass.gradients.vector(norm.bias),
-          .accumulate = pass.accumulate,
-          .token_blocks = shape_.token_blocks()};
+void TransformerBlock::forward(
+    Pass& pass, RotaryTable rotary, Matrix x, Matrix out, Saved& saved) const {
+  const long rows = x.rows / shape_.split.own_tokens(shape_.seq_length).size() * shape_.seq_length;
+  // What is kept goes below what is not, where both share a stack.
+  if (pass.recompute != Recompute::kFull) {
+    push_kept(pass, pass.stack, x.rows, rows, saved);
+  }
+  if (pass.recompute == Recompute::kNone) {
+    push_recomputed(pass, pass.stack, rows, saved);
+  }
+  const StackScope scratch(pass.scratch());
+  if (pass.recompute == Recompute::kFull) {
+    push_kept(pass, pass.scratch(), x.rows, rows, saved);
+  }
+  if (pass.recompute != Recompute::kNone) {
+    push_recomputed(pass, pass.scratch(), rows, saved);
+  }
+  forward_to_activation(pass, rotary, x, saved);
+  const BlockSum products =
+      push_blocks(pass, x.dtype, rows, shape_.hidden, shape_.split.local_blocks());
+  row_linear_forward(pass, down_, saved.act, products);
+  launch(pass.queue,
+         CombineBlocks{.blocks = own_rows(pass, products),
+                       .bias = bias_of(pass, down_, 0),
+                       .residual = saved.x1,
+                       .out = out});
+}
+
+void TransformerBlock::norm_backward(Pass& pass,
+                                     const Half& half,
+                                     const BlockSum& dy,
+                                     Matrix d) const {
+  const StackScope scratch(pass.scratch());
+  const int last_bias = shape_.split.sequence ? half.last.bias : -1;
+  norm_backward_over_ranks(
+      pass,
+      shape_.split,
+      {.kind = shape_.norm,
+       .dy = own_rows(pass, dy),
+       .x = half.x,
+       .gain = gain_of(pass, half.norm.gain),
+       .mean = half.mean,
+       .rstd = half.rstd,
+       .dresidual = d,
+       .dx = d,
+       .dgain = pass.gradients.vector(half.norm.gain),
+       .dbias = half.norm.bias < 0 ? nullptr : pass.gradients.vector(half.norm.bias),
+       .accumulate = pass.accumulate,
+       .token_blocks = shape_.token_blocks()},
+      last_bias < 0 ? nullptr : pass.gradients.vector(last_bias));
+}
+
+void TransformerBlock::feed_forward_half_backward(Pass& pass,
+                                                  const Saved& saved,
+                                                  Matrix d,
+                                                  BlockSum products) const {
+  const StackScope scratch(pass.scratch());
+  const long rows = saved.act.rows;
+  const Matrix dact = pass.scratch().push(d.dtype, rows, saved.act.cols);
+  const Matrix dup =
+      shape_.gated ? pass.scratch().push(d.dtype, rows, saved.up.cols) : dact;  // in place
+  row_linear_backward(
+      pass, without_bias(down_), saved.act, all_rows(pass, d), dact, shape_.token_blocks());
+  if (!shape_.split.sequence) {
+    pass.gradients_complete_from(down_.weight);
+  }
+  feed_forward_backward(pass, saved, dact, dup);
+  pass.poll();
+  column_linear_backward(pass, up_, all_rows(pass, saved.norm2), dup, products);
+}
+
+void TransformerBlock::attention_half_backward(
+    Pass& pass, RotaryTable rotary, const Saved& saved, Matrix d, BlockSum products) const {
+  const StackScope scratch(pass.scratch());
+  const long rows = saved.attention.rows;
+  const Matrix dattention = pass.scratch().push(d.dtype, rows, saved.attention.cols);
+  const Matrix dqkv = pass.scratch().push(d.dtype, rows, saved.qkv.cols);
+  row_linear_backward(pass,
+                      without_bias(projection_),
+                      saved.attention,
+                      all_rows(pass, d),
+                      dattention,
+                      shape_.token_blocks());
+  if (!shape_.split.sequence) {
+    pass.gradients_complete_from(projection_.weight);
+  }
+  attention_backward(pass, rotary, saved, dattention, dqkv);
+  pass.poll();
+  column_linear_backward(pass, qkv_, all_rows(pass, saved.norm1), dqkv, products);
 }
 
 void TransformerBlock::backward(
-    Pass& pass, RotaryTable rotary, Matrix x, const Saved& saved, Matrix d) const {
-  const StackScope scratch(pass.stack);
-  const BlockSum products = push_blocks(pass, x.dtype, x.rows, shape_.hidden, shape_.num_blocks);
-  {
-    const StackScope inner(pass.stack);
-    const Matrix dact = pass.stack.push(x.dtype, x.rows, saved.act.cols);
-    const Matrix dup =
-        shape_.gated ? pass.stack.push(x.dtype, x.rows, saved.up.cols) : dact;  // in place
-    row_linear_backward(pass, down_, saved.act, d, dact, shape_.token_blocks());
-    pass.gradients_complete_from(down_.weight);
-    feed_forward_backward(pass, saved, dact, dup);
-    pass.poll();
-    column_linear_backward(pass, up_, saved.norm2, dup, products);
-    pass.gradients_complete_from(up_.weight);
+    Pass& pass, RotaryTable rotary, Matrix x, const Saved& kept, Matrix d) const {
+  const StackScope scratch(pass.scratch());
+  const long rows = x.rows / shape_.split.own_tokens(shape_.seq_length).size() * shape_.seq_length;
+  Saved saved = kept;
+  if (pass.recompute == Recompute::kFull) {
+    push_kept(pass, pass.scratch(), x.rows, rows, saved);
+    push_recomputed(pass, pass.scratch(), rows, saved);
+    forward_to_activation(pass, rotary, x, saved);
+  } else if (pass.recompute == Recompute::kSelective) {
+    push_recomputed(pass, pass.scratch(), rows, saved);
+    attend(pass, saved);
+    activate(pass, saved, false);
   }
-  launch(pass.queue, norm_backward(pass, norm2_, products, saved.x1, saved.mean2, saved.rstd2, d));
-  {
-    const StackScope inner(pass.stack);
-    const Matrix dattention = pass.stack.push(x.dtype, x.rows, saved.attention.cols);
-    const Matrix dqkv = pass.stack.push(x.dtype, x.rows, saved.qkv.cols);
-    row_linear_backward(pass, projection_, saved.attention, d, dattention, shape_.token_blocks());
-    pass.gradients_complete_from(projection_.weight);
-    attention_backward(pass, rotary, saved, dattention, dqkv);
-    pass.poll();
-    column_linear_backward(pass, qkv_, saved.norm1, dqkv, products);
-    pass.gradients_complete_from(qkv_.weight);
-  }
-  launch(pass.queue, norm_backward(pass, norm1_, products, x, saved.mean1, saved.rstd1, d));
+  const BlockSum products =
+      push_blocks(pass, x.dtype, rows, shape_.hidden, shape_.split.local_blocks());
+  feed_forward_half_backward(pass, saved, d, products);
+  norm_backward(
+      pass,
+      {.norm = norm2_, .last = down_, .x = saved.x1, .mean = saved.mean2, .rstd = saved.rstd2},
+      products,
+      d);
+  pass.gradients_complete_from(norm2_.gain);
+  attention_half_backward(pass, rotary, saved, d, products);
+  norm_backward(
+      pass,
+      {.norm = norm1_, .last = projection_, .x = x, .mean = saved.mean1, .rstd = saved.rstd1},
+      products,
+      d);
   pass.gradients_complete_from(norm1_.gain);
 }
 

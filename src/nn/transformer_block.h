@@ -8,10 +8,11 @@
 #include "nn/linear.h"
 #include "nn/parameter_table.h"
 #include "nn/pass.h"
+#include "nn/split_rows.h"
 
 namespace lockstep {
 
-/// Sizes and kinds that all blocks of a model share. Those per block are of one of `num_blocks`
+/// Sizes and kinds that all blocks of a model share. Those per block are of one of split.num_blocks
 /// tensor blocks, padded where the model's own do not divide.
 struct TransformerShape {
   NormKind norm = NormKind::kLayer;
@@ -25,7 +26,7 @@ struct TransformerShape {
   long ffn = 0;
   long seq_length = 0;
   double epsilon = 1e-5;
-  int num_blocks = 1;
+  TensorSplit split;
   int num_layers = 1;
 
   [[nodiscard]] long kv_heads_per_block() const;
@@ -33,7 +34,8 @@ struct TransformerShape {
   [[nodiscard]] long ffn_per_block() const;
   /// Columns of q, k and v of one tensor block.
   [[nodiscard]] long qkv_per_block() const;
-  [[nodiscard]] TokenBlocks token_blocks() const { return {seq_length, num_blocks}; }
+  /// How sums over the tokens that norms and residuals see are cut.
+  [[nodiscard]] TokenBlocks token_blocks() const;
 };
 
 /// cos and sin of every position and pair, [seq_length x head_dim/2] each.
@@ -48,7 +50,9 @@ class TransformerBlock {
   /// Declares the parameters of layer `index`, named "<prefix>ln_1.weight" and so on.
   TransformerBlock(const TransformerShape& shape, int index, ParameterTable& table);
 
-  /// Writes out; pushes what `backward` needs (not x, which the caller keeps).
+  /// Writes out; pushes what `backward` needs as pass.recompute says (not x, which the caller keeps). x
+  /// and out have the rows that norms work on (TensorSplit::own_tokens). Collective over the tensor
+  /// group, as is `backward`.
   struct Saved;
   void forward(Pass& pass, RotaryTable rotary, Matrix x, Matrix out, Saved& saved) const;
 
@@ -96,18 +100,48 @@ class TransformerBlock {
   [[nodiscard]] Matrix attention_columns(Matrix attention, int block) const;
   [[nodiscard]] AttentionShape attention_shape(long rows) const;
   void rotate(Pass& pass, RotaryTable rotary, const HeadColumns& heads, bool inverse) const;
-  void attention_forward(Pass& pass, RotaryTable rotary, const Saved& saved) const;
+  void push_kept(
+      const Pass& pass, ActivationStack& stack, long own_rows, long rows, Saved& saved) const;
+  void push_recomputed(const Pass& pass, ActivationStack& stack, long rows, Saved& saved) const;
+  /// Everything up to the second norm and the activation function: all but the last product.
+  void forward_to_activation(Pass& pass, RotaryTable rotary, Matrix x, const Saved& saved) const;
+  /// Adds the biases of q, k, v and rotates them, in place.
+  void prepare_heads(Pass& pass, RotaryTable rotary, const Saved& saved) const;
+  void attend(Pass& pass, const Saved& saved) const;
   void attention_backward(
       Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const;
-  void feed_forward(Pass& pass, const Saved& saved) const;
+  /// `adds_bias`: for the first time; what the activation function reads is kept with its bias.
+  void activate(Pass& pass, const Saved& saved, bool adds_bias) const;
   void feed_forward_backward(Pass& pass, const Saved& saved, Matrix dact, Matrix dup) const;
-  [[nodiscard]] NormBackward norm_backward(const Pass& pass,
-                                           NormParameters norm,
-                                           BlockSum dy,
-                                           Matrix x,
-                                           const float* mean,
-                                           const float* rstd,
-                                           Matrix d) const;
+  /// Exchanges where blocks or sequences are split over ranks (nn/split_rows.h).
+  [[nodiscard]] Matrix all_rows(Pass& pass, Matrix x) const {
+    return gather_all_rows(pass, shape_.split, x, shape_.seq_length);
+  }
+  [[nodiscard]] BlockSum own_rows(Pass& pass, const BlockSum& products) const {
+    return sum_for_own_rows(pass, shape_.split, products, shape_.seq_length);
+  }
+  void feed_forward_half_backward(Pass& pass,
+                                  const Saved& saved,
+                                  Matrix d,
+                                  BlockSum products) const;
+  void attention_half_backward(
+      Pass& pass, RotaryTable rotary, const Saved& saved, Matrix d, BlockSum products) const;
+  /// The half of the block behind a norm: `norm` before, `last` its last linear layer, whose output
+  /// joins the residual.
+  struct Half {
+    NormParameters norm;
+    LinearParameters last;
+    Matrix x;
+    const float* mean = nullptr;
+    const float* rstd = nullptr;
+  };
+  /// The gradient past `half`, and those of its norm and of the bias of its last layer. `dy` has one
+  /// product a block for all rows, d is the gradient of the half's output and becomes that of x.
+  void norm_backward(Pass& pass, const Half& half, const BlockSum& dy, Matrix d) const;
+  [[nodiscard]] LinearParameters without_bias(LinearParameters linear) const {
+    // The sum over tokens of a split sequence is taken together with those of the norm.
+    return {linear.weight, shape_.split.sequence ? -1 : linear.bias};
+  }
 
   TransformerShape shape_;
   NormParameters norm1_;

@@ -5,7 +5,6 @@
 
 #include "base/integers.h"
 #include "base/philox.h"
-#include "device/cpu/cpu_queue.h"
 
 namespace lockstep {
 namespace {
@@ -53,24 +52,33 @@ Matrix Gradients::block(int parameter, int block) const {
           p.block_cols};
 }
 
-void initialise(const ParameterTable& table, std::uint64_t seed, float* flat, Queue& queue) {
-  if (queue.kind() != DeviceKind::kCpu) {
-    return;  // the dry device has no values
-  }
+void initialise(const ParameterTable& table,
+                std::uint64_t seed,
+                IndexRange range,
+                float* values,
+                ThreadPool& threads) {
   constexpr long kPiece = 1L << 16U;
-  ThreadPool& threads = static_cast<CpuQueue&>(queue).threads();
   for (const Parameter& parameter : table.parameters()) {
+    if (parameter.offset >= range.end ||
+        parameter.offset + parameter.stored_elements() <= range.begin) {
+      continue;
+    }
     const RandomStream stream(
         seed, RandomPurpose::kInitialisation, site_of(parameter.name.c_str()));
-    float* const base = flat + parameter.offset;
     parameter.for_each_run([&](long canonical, long stored, long count) {
-      threads.run(ceil_div(count, kPiece), [&](long piece) {
-        const long begin = piece * kPiece;
-        const long length = std::min(kPiece, count - begin);
+      const long first = parameter.offset + stored;  // in the flat buffer
+      const long begin = std::max(first, range.begin);
+      const long end = std::min(first + count, range.end);
+      if (begin >= end) {
+        return;
+      }
+      threads.run(ceil_div(end - begin, kPiece), [&](long piece) {
+        const long from = begin + piece * kPiece;
+        const long length = std::min(kPiece, end - from);
         initialise_run(parameter,
                        stream,
-                       {base + stored + begin, static_cast<std::size_t>(length)},
-                       canonical + begin);
+                       {values + (from - range.begin), static_cast<std::size_t>(length)},
+                       canonical + from - first);
       });
     });
   }

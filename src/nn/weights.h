@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "device/queue.h"
+#include "base/integers.h"
+#include "device/cpu/thread_pool.h"
 #include "nn/parameter_table.h"
 #include "tensor/matrix.h"
 
@@ -46,8 +47,13 @@ class Gradients {
   float* flat_;
 };
 
-/// Fills `flat` (flat_size() elements, zero on entry) with initial values: a pure function of seed,
-/// parameter name and element index, whatever the number of blocks. Runs on the queue's threads.
-void initialise(const ParameterTable& table, std::uint64_t seed, float* flat, Queue& queue);
+/// Fills values [range.begin, range.end) of a flat buffer laid out by `table`, at `values` (zero on
+/// entry), with initial values: a pure function of seed, parameter name and element index, whatever
+/// the number of blocks.
+void initialise(const ParameterTable& table,
+                std::uint64_t seed,
+                IndexRange range,
+                float* values,
+                ThreadPool& threads);
 
 }  // namespace lockstep

@@ -8,9 +8,7 @@
 #include "kernels/optimizer.h"
 
 namespace lockstep {
-namespace {
-
-std::vector<std::string> state_names(const OptimizerConfig& config) {
+std::vector<std::string> optimizer_state_names(const OptimizerConfig& config) {
   if (config.name == "adamw") {
     return {"exp_avg", "exp_avg_sq"};
   }
@@ -19,35 +17,32 @@ std::vector<std::string> state_names(const OptimizerConfig& config) {
                                 : std::vector<std::string>{};
 }
 
-}  // namespace
-
 Optimizer::Optimizer(const OptimizerConfig& config,
-                     std::vector<DecayRange> ranges,
-                     long flat_size,
+                     std::vector<OptimizerRange> ranges,
+                     long state_size,
                      Queue& queue)
-    : config_(config), flat_size_(flat_size), ranges_(std::move(ranges)) {
-  const std::vector<std::string> names = state_names(config);
-  memory_ = queue.allocate(names.size() * static_cast<std::size_t>(flat_size_) * sizeof(float));
+    : config_(config), ranges_(std::move(ranges)) {
+  const std::vector<std::string> names = optimizer_state_names(config);
+  memory_ = queue.allocate(names.size() * static_cast<std::size_t>(state_size) * sizeof(float));
   for (std::size_t i = 0; i < names.size(); ++i) {
-    states_.push_back({names[i], memory_.as<float>() + static_cast<long>(i) * flat_size_});
+    states_.push_back({names[i], memory_.as<float>() + static_cast<long>(i) * state_size});
   }
 }
 
 void Optimizer::update(Queue& queue, const Update& update) const {
   const auto number = static_cast<double>(update.update_number);
-  for (const DecayRange& range : ranges_) {
-    const long begin = range.begin;
+  for (const OptimizerRange& range : ranges_) {
     const double weight_decay = range.decays ? config_.weight_decay : 0.0;
     void* compute = update.compute_bf16 == nullptr
                         ? nullptr
-                        : static_cast<BFloat16*>(update.compute_bf16) + begin;
+                        : static_cast<BFloat16*>(update.compute_bf16) + range.compute;
     if (config_.name == "adamw") {
       launch(queue,
-             AdamW{.count = range.end - begin,
-                   .parameter = update.parameters + begin,
-                   .first_moment = states_[0].data + begin,
-                   .second_moment = states_[1].data + begin,
-                   .gradient = update.gradients + begin,
+             AdamW{.count = range.count,
+                   .parameter = update.master + range.master,
+                   .first_moment = states_[0].data + range.state,
+                   .second_moment = states_[1].data + range.state,
+                   .gradient = update.gradients + range.gradient,
                    .compute_bf16 = compute,
                    .lr = update.lr,
                    .beta1 = config_.beta1,
@@ -59,10 +54,10 @@ void Optimizer::update(Queue& queue, const Update& update) const {
                    .gradient_scale = update.gradient_scale});
     } else {
       launch(queue,
-             Sgd{.count = range.end - begin,
-                 .parameter = update.parameters + begin,
-                 .velocity = states_.empty() ? nullptr : states_[0].data + begin,
-                 .gradient = update.gradients + begin,
+             Sgd{.count = range.count,
+                 .parameter = update.master + range.master,
+                 .velocity = states_.empty() ? nullptr : states_[0].data + range.state,
+                 .gradient = update.gradients + range.gradient,
                  .compute_bf16 = compute,
                  .lr = update.lr,
                  .momentum = config_.momentum,

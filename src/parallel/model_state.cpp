@@ -1,28 +1,68 @@
 #include "parallel/model_state.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "base/hash.h"
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/trace.h"
+#include "device/cpu/cpu_queue.h"
 #include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {
 
-std::vector<DecayRange> decay_ranges(const ParameterTable& table) {
-  std::vector<DecayRange> ranges;
-  for (const Parameter& parameter : table.parameters()) {
-    const long end = parameter.offset + parameter.stored_elements();
-    if (!ranges.empty() && ranges.back().decays == parameter.decays()) {
-      ranges.back().end = end;
-    } else {
-      ranges.push_back({parameter.offset, end, parameter.decays()});
+std::size_t bytes_of(long elements, DType dtype) {
+  return static_cast<std::size_t>(elements) * size_of(dtype);
+}
+
+std::vector<ModelState::Piece> pieces_of(const ParameterTable& table,
+                                         const ShardPlan& shards,
+                                         bool master_is_packed) {
+  if (!shards.is_sharded()) {
+    return {{0, 0, 0, table.flat_size()}};
+  }
+  std::vector<ModelState::Piece> pieces;
+  long packed = 0;
+  for (const IndexRange& range : shards.owned) {
+    pieces.push_back({range.begin, master_is_packed ? packed : range.begin, packed, range.size()});
+    packed += range.size();
+  }
+  return pieces;
+}
+
+long size_of_pieces(const std::vector<ModelState::Piece>& pieces) {
+  return pieces.empty() ? 0 : pieces.back().state + pieces.back().count;
+}
+
+// The pieces, cut where weight decay begins or ends.
+std::vector<OptimizerRange> ranges_of(const ParameterTable& table,
+                                      const std::vector<ModelState::Piece>& pieces) {
+  std::vector<OptimizerRange> ranges;
+  for (const ModelState::Piece& piece : pieces) {
+    bool first_of_piece = true;
+    for (const Parameter& parameter : table.parameters()) {
+      const long begin = std::max(parameter.offset, piece.flat);
+      const long end =
+          std::min(parameter.offset + parameter.stored_elements(), piece.flat + piece.count);
+      if (begin >= end) {
+        continue;
+      }
+      if (!first_of_piece && ranges.back().decays == parameter.decays()) {
+        ranges.back().count += end - begin;
+        continue;
+      }
+      const long inside = begin - piece.flat;
+      ranges.push_back({.state = piece.state + inside,
+                        .master = piece.master + inside,
+                        .gradient = begin,
+                        .compute = begin,
+                        .count = end - begin,
+                        .decays = parameter.decays()});
+      first_of_piece = false;
     }
   }
   return ranges;
-}
-
-std::size_t flat_bytes(const ParameterTable& table, DType dtype) {
-  return static_cast<std::size_t>(table.flat_size()) * size_of(dtype);
 }
 
 }  // namespace
@@ -30,27 +70,84 @@ std::size_t flat_bytes(const ParameterTable& table, DType dtype) {
 ModelState::ModelState(const ParameterTable& table,
                        DType dtype,
                        const OptimizerConfig& optimizer,
+                       ShardPlan shards,
                        Queue& queue)
     : table_(&table),
       queue_(&queue),
       dtype_(dtype),
-      master_(queue.allocate(flat_bytes(table, DType::kF32))),
-      compute_(queue.allocate(dtype == DType::kF32 ? 0 : flat_bytes(table, dtype))),
-      optimizer_(optimizer, decay_ranges(table), table.flat_size(), queue) {}
+      shards_(std::move(shards)),
+      pieces_(pieces_of(table, shards_, master_is_packed())),
+      optimizer_(optimizer, ranges_of(table, pieces_), size_of_pieces(pieces_), queue) {
+  const long all = table.flat_size();
+  Communicator* const group = shards_.data_group;
+  const auto gathered = [&](DType kind) {  // other ranks write their part of it
+    return shards_.is_sharded() ? group->allocate(bytes_of(all, kind))
+                                : queue.allocate(bytes_of(all, kind));
+  };
+  if (narrow()) {
+    master_ = queue.allocate(bytes_of(size_of_pieces(pieces_), DType::kF32));
+    compute_ = gathered(dtype);
+  } else {
+    master_ = gathered(DType::kF32);
+  }
+  if (!shards_.is_sharded()) {
+    return;
+  }
+  auto* const weights = narrow() ? compute_.data() : master_.data();
+  for (const IndexRange& bucket : shards_.buckets) {
+    if (bucket.begin >= table.tied_size()) {
+      gathers_.push_back(
+          group->make_all_gather(weights + bytes_of(bucket.begin - table.tied_size(), dtype),
+                                 bytes_of(bucket.size(), dtype),
+                                 bytes_of(kChunkElements, dtype)));
+    }
+  }
+}
+
+std::size_t ModelState::shared_bytes() const {
+  return !shards_.is_sharded() ? 0 : narrow() ? compute_.bytes() : master_.bytes();
+}
 
 void ModelState::initialise(std::uint64_t seed) {
   launch(*queue_, FillZero{.data = master(), .bytes = master_.bytes()});
   for (const Optimizer::State& state : optimizer_.states()) {
-    launch(*queue_, FillZero{.data = state.data, .bytes = master_.bytes()});
+    launch(*queue_,
+           FillZero{.data = state.data, .bytes = bytes_of(size_of_pieces(pieces_), DType::kF32)});
   }
-  lockstep::initialise(*table_, seed, master(), *queue_);
+  if (queue_->kind() != DeviceKind::kCpu) {
+    return;  // the dry device has no values
+  }
+  ThreadPool& threads = static_cast<CpuQueue&>(*queue_).threads();
+  for (const Piece& piece : pieces_) {
+    lockstep::initialise(
+        *table_, seed, {piece.flat, piece.flat + piece.count}, master() + piece.master, threads);
+  }
   refresh_compute_copy();
 }
 
 void ModelState::refresh_compute_copy() {
-  if (compute_.bytes() > 0) {
-    launch(*queue_,
-           CastToBFloat16{.from = master(), .to = compute_.data(), .count = table_->flat_size()});
+  if (narrow()) {
+    for (const Piece& piece : pieces_) {
+      launch(*queue_,
+             CastToBFloat16{.from = master() + piece.master,
+                            .to = compute_.as<BFloat16>() + piece.flat,
+                            .count = piece.count});
+    }
+  }
+  gather_weights();
+}
+
+void ModelState::gather_weights() {
+  if (gathers_.empty()) {
+    return;
+  }
+  const TraceSpan span("gather weights", "step");
+  queue_->synchronize();
+  for (const auto& gather : gathers_) {
+    gather->start();
+  }
+  for (const auto& gather : gathers_) {
+    gather->wait();
   }
 }
 
@@ -59,45 +156,50 @@ void ModelState::update(const float* gradients,
                         float gradient_scale,
                         long update_number) {
   optimizer_.update(*queue_,
-                    {.parameters = master(),
+                    {.master = master(),
                      .gradients = gradients,
-                     .compute_bf16 = compute_.bytes() > 0 ? compute_.data() : nullptr,
+                     .compute_bf16 = narrow() ? compute_.data() : nullptr,
                      .lr = lr,
                      .gradient_scale = gradient_scale,
                      .update_number = update_number});
+  gather_weights();
 }
 
 Weights ModelState::weights() const {
-  return {*table_, compute_.bytes() > 0 ? compute_.data() : master_.data(), dtype_};
+  return {*table_, narrow() ? compute_.data() : master_.data(), dtype_};
 }
 
-std::uint64_t ModelState::hash() const {
-  Hasher hasher;
-  std::vector<const float*> buffers{master()};
+std::vector<float*> ModelState::buffers() const {
+  std::vector<float*> all{master()};
   for (const Optimizer::State& state : optimizer_.states()) {
-    buffers.push_back(state.data);
+    all.push_back(state.data);
   }
-  std::vector<float> canonical;
-  for (const float* buffer : buffers) {
-    for (const Parameter& parameter : table_->parameters()) {
-      canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
-      copy_to_canonical(parameter, buffer, canonical.data());
-      hasher.update(canonical.data(), canonical.size() * sizeof(float));
-    }
-  }
-  return hasher.digest();
+  return all;
 }
 
-void copy_to_canonical(const Parameter& parameter, const float* flat, float* canonical) {
-  parameter.for_each_run([&](long user, long stored, long count) {
-    std::copy_n(flat + parameter.offset + stored, count, canonical + user);
-  });
+float* ModelState::address(std::size_t buffer, IndexRange part) const {
+  const auto after = std::upper_bound(
+      pieces_.begin(), pieces_.end(), part.begin, [](long flat, const Piece& piece) {
+        return flat < piece.flat;
+      });
+  LOCKSTEP_CHECK(after != pieces_.begin());
+  const Piece& piece = *std::prev(after);
+  LOCKSTEP_CHECK(part.end <= piece.flat + piece.count);
+  const long first = buffer == 0 ? piece.master : piece.state;
+  return buffers()[buffer] + first + (part.begin - piece.flat);
 }
 
-void copy_from_canonical(const Parameter& parameter, const float* canonical, float* flat) {
-  parameter.for_each_run([&](long user, long stored, long count) {
-    std::copy_n(canonical + user, count, flat + parameter.offset + stored);
-  });
+void ModelState::copy_out(std::size_t buffer, IndexRange part, float* values) const {
+  std::copy_n(address(buffer, part), part.size(), values);
+}
+
+void ModelState::copy_in(std::size_t buffer, IndexRange part, const float* values) {
+  std::copy_n(values, part.size(), address(buffer, part));
+}
+
+ModelView ModelState::view() const {
+  LOCKSTEP_CHECK(!shards_.is_sharded());
+  return {table_, master(), optimizer_.states()};
 }
 
 }  // namespace lockstep

@@ -1,7 +1,9 @@
 #include "parallel/step_exchange.h"
 
 #include <algorithm>
+#include <span>
 
+#include "base/aligned_tree.h"
 #include "base/error.h"
 #include "base/trace.h"
 #include "kernels/reduce.h"
@@ -12,77 +14,138 @@ namespace {
 constexpr std::size_t kLoss = 0;
 constexpr std::size_t kFlags = 1;
 constexpr std::size_t kFirstNode = 2;
+constexpr std::size_t kPiece = Communicator::kMaxValues;
+
+std::vector<std::vector<NormNode>> nodes_by_rank(const NormTree& tree,
+                                                 const std::vector<StepExchange::Share>& shares) {
+  std::vector<std::vector<NormNode>> nodes;
+  for (const StepExchange::Share& share : shares) {
+    nodes.push_back(tree.covering_nodes(*share.table, share.ranges, share.counts_replicated));
+  }
+  return nodes;
+}
+
+std::vector<NormNode> joined(const std::vector<std::vector<NormNode>>& by_rank) {
+  std::vector<NormNode> all;
+  for (const auto& nodes : by_rank) {
+    all.insert(all.end(), nodes.begin(), nodes.end());
+  }
+  return all;
+}
+
+// The parts of `ranges` whose parameters are counted.
+std::vector<IndexRange> counted_ranges(const StepExchange::Share& share) {
+  std::vector<IndexRange> counted;
+  for (const Parameter& parameter : share.table->parameters()) {
+    if (parameter.is_copy || (!parameter.is_split() && !share.counts_replicated)) {
+      continue;
+    }
+    const long end_of_parameter = parameter.offset + parameter.stored_elements();
+    for (const IndexRange& range : share.ranges) {
+      const long begin = std::max(parameter.offset, range.begin);
+      const long end = std::min(end_of_parameter, range.end);
+      if (begin >= end) {
+        continue;
+      }
+      if (!counted.empty() && counted.back().end == begin) {
+        counted.back().end = end;
+      } else {
+        counted.push_back({begin, end});
+      }
+    }
+  }
+  return counted;
+}
 
 }  // namespace
 
-StepExchange::StepExchange(long count, Communicator& group, Queue& queue)
-    : group_(&group), queue_(&queue), num_chunks_(count / kChunkElements) {
-  LOCKSTEP_CHECK(count % kChunkElements == 0);
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const IndexRange range = part_of(num_chunks_, group.size(), rank);
-    nodes_.push_back(covering_nodes(range.begin, range.end, num_chunks_));
-    values_a_rank_ = std::max(values_a_rank_, kFirstNode + nodes_.back().size());
-    for (const TreeNode node : nodes_.back()) {
-      ordered_nodes_.push_back(node);
+StepExchange::StepExchange(const ParameterTable& whole,
+                           const std::vector<Share>& shares,
+                           Communicator& world,
+                           Queue& queue)
+    : world_(&world),
+      queue_(&queue),
+      tree_(whole),
+      table_(shares[static_cast<std::size_t>(world.rank())].table),
+      ranges_(counted_ranges(shares[static_cast<std::size_t>(world.rank())])),
+      local_of_(whole.parameters().size(), -1),
+      nodes_(nodes_by_rank(tree_, shares)),
+      combination_(tree_, joined(nodes_)) {
+  for (std::size_t i = 0; i < table_->parameters().size(); ++i) {
+    local_of_[static_cast<std::size_t>(tree_.index_of(table_->parameters()[i].name))] =
+        static_cast<int>(i);
+  }
+  std::size_t num_nodes = 0;
+  for (std::size_t rank = 0; rank < shares.size(); ++rank) {
+    if (shares[rank].counts_loss) {
+      loss_ranks_.push_back(static_cast<int>(rank));
     }
+    num_nodes += nodes_[rank].size();
+    values_a_rank_ = std::max(values_a_rank_, kFirstNode + nodes_[rank].size());
   }
-  own_ = part_of(num_chunks_, group.size(), group.rank());
-  chunk_sums_.resize(static_cast<std::size_t>(own_.size()));
+  chunk_sums_.resize(static_cast<std::size_t>(table_->flat_size() / kChunkElements));
   mine_.resize(values_a_rank_);
-  all_.resize(values_a_rank_ * static_cast<std::size_t>(group.size()));
-  losses_.resize(static_cast<std::size_t>(group.size()));
-  node_values_.resize(ordered_nodes_.size());
+  all_.resize(values_a_rank_ * shares.size());
+  losses_.resize(loss_ranks_.size());
+  node_values_.resize(num_nodes);
 }
 
-double StepExchange::subtree(TreeNode node) const {
-  if (node.level == 0) {
-    return chunk_sums_[static_cast<std::size_t>(node.index - own_.begin)];
-  }
-  const double left = subtree(node.left());
-  return node.right().first_leaf() < num_chunks_ ? left + subtree(node.right()) : left;
-}
-
-double StepExchange::combine(TreeNode node, std::size_t& cursor) const {
-  if (ordered_nodes_[cursor] == node) {
-    return node_values_[cursor++];
-  }
-  const double left = combine(node.left(), cursor);
-  return node.right().first_leaf() < num_chunks_ ? left + combine(node.right(), cursor) : left;
-}
-
-StepExchange::Result StepExchange::exchange(const float* buffer, double loss, double flags) {
-  {
-    const TraceSpan span("norm", "step");
+void StepExchange::sum_chunks(const float* gradients) {
+  const TraceSpan span("norm", "step");
+  for (const IndexRange& range : ranges_) {
     launch(*queue_,
-           SquaredSums{.x = buffer + own_.begin * kChunkElements,
-                       .count = own_.size() * kChunkElements,
-                       .chunk_sums = chunk_sums_.data()});
-    queue_->synchronize();
+           SquaredSums{.x = gradients + range.begin,
+                       .count = range.size(),
+                       .chunk_sums = chunk_sums_.data() + range.begin / kChunkElements});
   }
+  queue_->synchronize();
+}
+
+void StepExchange::gather() {
+  const TraceSpan span("wait", "norm and loss", TraceTrack::kWaiting);
+  const auto ranks = static_cast<std::size_t>(world_->size());
+  for (std::size_t begin = 0; begin < values_a_rank_; begin += kPiece) {
+    const std::size_t count = std::min(kPiece, values_a_rank_ - begin);
+    world_->all_gather(std::span<const double>(mine_).subspan(begin, count),
+                       std::span<double>(all_).subspan(begin * ranks, count * ranks));
+  }
+}
+
+StepExchange::Result StepExchange::exchange(const float* gradients, double loss, double flags) {
+  sum_chunks(gradients);
   mine_[kLoss] = loss;
   mine_[kFlags] = flags;
-  const auto& own_nodes = nodes_[static_cast<std::size_t>(group_->rank())];
+  const auto chunk = [&](int parameter, int block, long index) {
+    const Parameter& own = (*table_)[local_of_[static_cast<std::size_t>(parameter)]];
+    const long first = own.offset + (block - own.first_block) * own.block_stride;
+    return chunk_sums_[static_cast<std::size_t>(first / kChunkElements + index)];
+  };
+  const auto& own_nodes = nodes_[static_cast<std::size_t>(world_->rank())];
   for (std::size_t i = 0; i < own_nodes.size(); ++i) {
-    mine_[kFirstNode + i] = subtree(own_nodes[i]);
+    mine_[kFirstNode + i] = tree_.value_of(own_nodes[i], chunk);
   }
-  {
-    const TraceSpan span("wait", "norm and loss", TraceTrack::kWaiting);
-    group_->all_gather(mine_, all_);
-  }
+  gather();
 
+  const std::size_t ranks = nodes_.size();
+  const auto value = [&](std::size_t rank, std::size_t index) {
+    const std::size_t begin = index / kPiece * kPiece;
+    const std::size_t count = std::min(kPiece, values_a_rank_ - begin);
+    return all_[begin * ranks + rank * count + index - begin];
+  };
   Result result;
   std::size_t next = 0;
-  for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
-    const double* values = all_.data() + rank * values_a_rank_;
-    losses_[rank] = values[kLoss];
-    result.flags = std::max(result.flags, values[kFlags]);
+  std::size_t next_loss = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    result.flags = std::max(result.flags, value(rank, kFlags));
+    if (next_loss < loss_ranks_.size() && loss_ranks_[next_loss] == static_cast<int>(rank)) {
+      losses_[next_loss++] = value(rank, kLoss);
+    }
     for (std::size_t i = 0; i < nodes_[rank].size(); ++i) {
-      node_values_[next++] = values[kFirstNode + i];
+      node_values_[next++] = value(rank, kFirstNode + i);
     }
   }
   result.loss = tree_sum_in_place(std::span<double>(losses_));
-  std::size_t cursor = 0;
-  result.squared_norm = combine(tree_root(num_chunks_), cursor);
+  result.squared_norm = combination_.combine(node_values_);
   return result;
 }
 

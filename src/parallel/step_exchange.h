@@ -3,45 +3,61 @@
 
 #include <vector>
 
-#include "base/aligned_tree.h"
-#include "comm/communicator.h"
 #include "device/queue.h"
+#include "nn/parameter_table.h"
+#include "parallel/mesh.h"
+#include "parallel/norm_tree.h"
 
 namespace lockstep {
 
-/// Squared norm of a flat buffer, sums of squares of its 4,096-element chunks combined by the
-/// aligned tree over chunks. Each rank sums the chunks of its share; only subtree roots travel.
+/// Squared norm of the gradients of the whole model in the order of NormTree. Each rank sums chunks
+/// that it owns; only the values of covering nodes travel. Replicated parameters count once.
 class StepExchange {
  public:
-  /// `count`: elements of the buffer, a multiple of kChunkElements. `num_losses`: losses (f64) that
-  /// every rank contributes, in the order of the ranks.
-  StepExchange(long count, Communicator& group, Queue& queue);
+  /// A rank's share of the norm: elements of its flat parameter buffer.
+  struct Share {
+    const ParameterTable* table = nullptr;  ///< used by the constructor only
+    std::vector<IndexRange> ranges;
+    bool counts_replicated = true;
+    bool counts_loss = true;  ///< of the ranks that compute a loss alike, one says so
+  };
+
+  /// `shares` of all ranks of `world`, by rank; `whole` is the table of the whole model. The own share's
+  /// table outlives this.
+  StepExchange(const ParameterTable& whole,
+               const std::vector<Share>& shares,
+               Communicator& world,
+               Queue& queue);
 
   struct Result {
-    double loss = 0;  ///< tree sum over the ranks' losses
+    double loss = 0;  ///< tree sum over the losses of the ranks that count them, by rank
     double squared_norm = 0;
     double flags = 0;  ///< the largest of the ranks' flags
   };
 
-  /// Collective; waits for the others. `loss` is the root of this rank's subtree of losses;
-  /// `flags` is a small number by which a rank asks for something: the largest wins.
-  Result exchange(const float* buffer, double loss, double flags);
+  /// Collective; waits for the others. `gradients` is the flat buffer of the table (its owned part is
+  /// read); `loss` the root of this rank's subtree of losses; `flags` is a small number by which a
+  /// rank asks for something: the largest wins.
+  Result exchange(const float* gradients, double loss, double flags);
 
  private:
-  [[nodiscard]] double subtree(TreeNode node) const;
-  double combine(TreeNode node, std::size_t& cursor) const;
+  void sum_chunks(const float* gradients);
+  void gather();
 
-  Communicator* group_;
+  Communicator* world_;
   Queue* queue_;
-  long num_chunks_;
-  IndexRange own_;
-  std::vector<std::vector<TreeNode>> nodes_;  ///< by rank: the subtrees it sums
+  NormTree tree_;
+  const ParameterTable* table_;
+  std::vector<IndexRange> ranges_;  ///< elements that are summed here
+  std::vector<int> local_of_;       ///< index in the own table by index in the whole one, or -1
+  std::vector<std::vector<NormNode>> nodes_;  ///< by rank
+  std::vector<int> loss_ranks_;
+  NormCombination combination_;
   std::size_t values_a_rank_ = 0;
-  std::vector<double> chunk_sums_;  ///< of the own chunks
+  std::vector<double> chunk_sums_;  ///< of all chunks of the own buffer; those not summed stay 0
   std::vector<double> mine_;
-  std::vector<double> all_;
+  std::vector<double> all_;  ///< [piece of values][rank][value]
   std::vector<double> losses_;
-  std::vector<TreeNode> ordered_nodes_;  ///< of all ranks, by first chunk
   std::vector<double> node_values_;
 };
 

@@ -1,9 +1,12 @@
 #include "parallel/step_executor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/aligned_tree.h"
+#include "base/error.h"
 #include "base/trace.h"
 
 namespace lockstep {
@@ -17,63 +20,121 @@ ModelInput model_input(const MicroBatch& batch) {
   return {batch.num_samples, batch.tokens, batch.features, batch.targets};
 }
 
-StepExecutor::StepExecutor(Model& model,
+StepExecutor::StepExecutor(StageRunner& runner,
                            ModelState& state,
-                           ActivationStack& stack,
                            GradientReducer& reducer,
+                           SharedGradient* shared,
                            StepExchange& exchange,
                            const VirtualLayout& layout,
-                           Queue& queue)
-    : model_(&model),
+                           ScheduleByCount schedules)
+    : runner_(&runner),
       state_(&state),
-      stack_(&stack),
       reducer_(&reducer),
+      shared_(shared),
       exchange_(&exchange),
       layout_(layout),
-      queue_(&queue),
+      schedules_(std::move(schedules)),
+      leaves_(static_cast<std::size_t>(layout.owned())),
+      next_leaf_(static_cast<std::size_t>(runner.num_chunks())),
       leaf_losses_(static_cast<std::size_t>(layout.owned())) {}
 
-double StepExecutor::run_leaf(const StepBatch& batch, int owned_index, float loss_scale) {
-  const IndexRange range =
-      layout_.micro_batches(batch.num_micro_batches, layout_.first_owned() + owned_index);
-  reducer_->begin_leaf(owned_index);
-  double loss = 0;
-  for (long index = range.begin; index < range.end; ++index) {
-    const bool last = index + 1 == range.end;
-    const auto ready = [&](long first) {
-      if (last) {
-        reducer_->ready(first);
-      } else {
-        reducer_->poll();
-      }
-    };
-    Pass pass{.queue = *queue_,
-              .stack = *stack_,
-              .weights = state_->weights(),
-              .gradients = reducer_->gradients(),
-              .accumulate = index > range.begin,
-              .gradients_ready = ready};
-    const auto first_own = static_cast<std::size_t>(index - batch.micro_batches.front().index);
-    const ModelInput input = model_input(batch.micro_batches[first_own]);
-    {
-      const TraceSpan span("forward", "pass");
-      model_->forward(pass, input);
-    }
-    const TraceSpan span("backward", "pass");
-    loss += model_->backward(pass, input, loss_scale).sum;
+void StepExecutor::find_leaves(const StepBatch& batch) {
+  const long first = layout_.micro_batches(batch.num_micro_batches, layout_.first_owned()).begin;
+  for (std::size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    const IndexRange range = layout_.micro_batches(batch.num_micro_batches,
+                                                   layout_.first_owned() + static_cast<int>(leaf));
+    leaves_[leaf] = {range.begin - first, range.end - first};
+    leaf_losses_[leaf] = 0;
   }
-  reducer_->end_leaf(range.size() == 0);
-  return loss;
+  std::fill(next_leaf_.begin(), next_leaf_.end(), 0);
+}
+
+// Virtual ranks before `end` that have no micro-batch count as zeros.
+void StepExecutor::skip_empty_leaves(int chunk, int end) {
+  int& next = next_leaf_[static_cast<std::size_t>(chunk)];
+  for (; next < end; ++next) {
+    reducer_->begin_leaf(chunk, next);
+    reducer_->end_leaf(chunk, true);
+  }
+}
+
+void StepExecutor::run_backward(const StepBatch& batch,
+                                const ScheduleEntry& entry,
+                                float loss_scale) {
+  const long index = entry.micro_batch;
+  int leaf = 0;
+  while (leaves_[static_cast<std::size_t>(leaf)].end <= index) {
+    ++leaf;
+  }
+  const IndexRange range = leaves_[static_cast<std::size_t>(leaf)];
+  const int chunk = entry.chunk;
+  if (index == range.begin) {
+    skip_empty_leaves(chunk, leaf);
+    reducer_->begin_leaf(chunk, leaf);
+    next_leaf_[static_cast<std::size_t>(chunk)] = leaf + 1;
+  }
+  const bool last = index + 1 == range.end;
+  const auto ready = [&](long first) {
+    if (last) {
+      reducer_->ready(chunk, first);
+    } else {
+      reducer_->poll();
+    }
+  };
+  leaf_losses_[static_cast<std::size_t>(leaf)] += runner_->backward(
+      chunk,
+      index,
+      model_input(batch.micro_batches[static_cast<std::size_t>(index)]),
+      loss_scale,
+      {.gradients = reducer_->gradients(chunk), .accumulate = index > range.begin, .ready = ready});
+  if (last) {
+    reducer_->end_leaf(chunk, false);
+  }
+}
+
+// Messages for the next passes come in while the present one computes.
+void StepExecutor::expect_next(const std::vector<ScheduleEntry>& entries, std::size_t current) {
+  constexpr std::size_t kAhead = 2;
+  for (std::size_t i = current; i < std::min(current + 1 + kAhead, entries.size()); ++i) {
+    const bool is_forward = entries[i].pass == SchedulePass::kForward;
+    runner_->expect(entries[i].chunk, entries[i].micro_batch, is_forward);
+  }
+}
+
+void StepExecutor::run_schedule(const StepBatch& batch, float loss_scale) {
+  const auto poll = [&] { reducer_->poll(); };
+  const std::vector<ScheduleEntry>& entries =
+      schedules_.at(static_cast<long>(batch.micro_batches.size()));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    expect_next(entries, i);
+    const ScheduleEntry& entry = entries[i];
+    if (entry.pass == SchedulePass::kForward) {
+      const auto index = static_cast<std::size_t>(entry.micro_batch);
+      runner_->forward(
+          entry.chunk, entry.micro_batch, model_input(batch.micro_batches[index]), poll);
+    } else {
+      LOCKSTEP_CHECK(entry.pass == SchedulePass::kBackward);
+      run_backward(batch, entry, loss_scale);
+    }
+  }
 }
 
 StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   const auto targets = static_cast<double>(batch.num_targets);
   const auto loss_scale =
       batch.num_targets > 0 ? static_cast<float>(1.0 / targets) : 0.0F;  // masked batch: nothing
-  for (int owned = 0; owned < layout_.owned(); ++owned) {
-    leaf_losses_[static_cast<std::size_t>(owned)] = run_leaf(batch, owned, loss_scale);
+  find_leaves(batch);
+  if (!batch.micro_batches.empty()) {
+    run_schedule(batch, loss_scale);
   }
+  for (int chunk = runner_->num_chunks(); chunk-- > 0;) {
+    skip_empty_leaves(chunk, layout_.owned());
+  }
+  runner_->finish();
   reducer_->finish();
+  if (shared_ != nullptr) {
+    shared_->add(reducer_->result());
+  }
   const double own_loss = tree_sum_in_place(std::span<double>(leaf_losses_));
   const StepExchange::Result sums =
       exchange_->exchange(reducer_->result(), own_loss, settings.flags);

@@ -1,15 +1,17 @@
 // One optimiser step of a rank: its share of the global batch, the reduction, the update.
 #pragma once
 
-#include "comm/communicator.h"
+#include <map>
+
 #include "data/batch_reader.h"
-#include "nn/model.h"
 #include "optim/lr_schedule.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/model_state.h"
+#include "parallel/pipeline_schedule.h"
+#include "parallel/shared_gradient.h"
+#include "parallel/stage_runner.h"
 #include "parallel/step_exchange.h"
 #include "parallel/virtual_layout.h"
-#include "tensor/activation_stack.h"
 
 namespace lockstep {
 
@@ -22,16 +24,21 @@ struct StepResult {
   bool finite = true;    ///< false: loss or norm is not finite
 };
 
+/// By number of micro-batches of a rank of the data group, what a rank of the pipeline does in a step.
+using ScheduleByCount = std::map<long, std::vector<ScheduleEntry>>;
+
 /// Runs steps. Everything it needs is allocated before the first one.
 class StepExecutor {
  public:
-  StepExecutor(Model& model,
+  /// `schedules` has an entry for every number of micro-batches that this rank can have in a step, 0
+  /// excepted. `shared` may be null.
+  StepExecutor(StageRunner& runner,
                ModelState& state,
-               ActivationStack& stack,
                GradientReducer& reducer,
+               SharedGradient* shared,
                StepExchange& exchange,
                const VirtualLayout& layout,
-               Queue& queue);
+               ScheduleByCount schedules);
 
   /// What a step does beside its batch.
   struct Settings {
@@ -47,15 +54,21 @@ class StepExecutor {
   StepResult run(const StepBatch& batch, const Settings& settings);
 
  private:
-  double run_leaf(const StepBatch& batch, int owned_index, float loss_scale);
+  void find_leaves(const StepBatch& batch);
+  void run_schedule(const StepBatch& batch, float loss_scale);
+  void expect_next(const std::vector<ScheduleEntry>& entries, std::size_t current);
+  void run_backward(const StepBatch& batch, const ScheduleEntry& entry, float loss_scale);
+  void skip_empty_leaves(int chunk, int end);
 
-  Model* model_;
+  StageRunner* runner_;
   ModelState* state_;
-  ActivationStack* stack_;
   GradientReducer* reducer_;
+  SharedGradient* shared_;
   StepExchange* exchange_;
   VirtualLayout layout_;
-  Queue* queue_;
+  ScheduleByCount schedules_;
+  std::vector<IndexRange> leaves_;  ///< own micro-batches of each owned virtual rank, from 0
+  std::vector<int> next_leaf_;      ///< of each chunk: the first that was not begun
   std::vector<double> leaf_losses_;
 };
 

@@ -50,13 +50,13 @@ void Evaluator::count_predictions(const ModelInput& input, const std::int32_t* p
   }
 }
 
-Evaluator::Sums Evaluator::run_leaf(Model& model, Pass& pass, IndexRange range) {
+Evaluator::Sums Evaluator::run_leaf(StageRunner& runner, IndexRange range) {
   Sums sums;
   for (long index = range.begin; index < range.end; ++index) {
     const MicroBatchRange batch = micro_batch_range(num_samples_, micro_batch_size_, index);
     const ModelInput input = read(batch.first_sample, batch.num_samples);
     const long num_targets = batch.num_samples * dataset_->targets_per_sample();
-    const LossPart part = model.evaluate(pass, input);
+    const LossPart part = runner.evaluate(next_micro_batch_++, input);
     const auto trained = std::count_if(
         input.targets, input.targets + num_targets, [](std::int32_t id) { return id >= 0; });
     sums = sums + Sums{part.sum, static_cast<double>(trained)};
@@ -86,30 +86,26 @@ std::vector<std::vector<long>> Evaluator::gather_confusion(Communicator& group) 
   return total;
 }
 
-Evaluation Evaluator::run(Model& model,
-                          const ModelState& state,
-                          ActivationStack& stack,
-                          const VirtualLayout& layout,
-                          Communicator& group,
-                          Queue& queue) {
-  const auto nothing = [](long) {};
-  Pass pass{.queue = queue,
-            .stack = stack,
-            .weights = state.weights(),
-            .gradients = Gradients(state.table(), nullptr),
-            .gradients_ready = nothing};
+Evaluation Evaluator::run(StageRunner& runner, const VirtualLayout& layout, const Mesh& mesh) {
   std::fill(confusion_.begin(), confusion_.end(), 0.0);
+  next_micro_batch_ = 0;
   const long batches = num_micro_batches(num_samples_, micro_batch_size_);
   std::vector<Sums> leaves;
   leaves.reserve(static_cast<std::size_t>(layout.owned()));
   for (int owned = 0; owned < layout.owned(); ++owned) {
-    leaves.push_back(
-        run_leaf(model, pass, layout.micro_batches(batches, layout.first_owned() + owned)));
+    leaves.push_back(run_leaf(runner, layout.micro_batches(batches, layout.first_owned() + owned)));
   }
+  runner.finish();
   const Sums own = tree_sum(std::move(leaves));
-  const std::array<double, 2> mine{own.loss, own.targets};
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(group.size()));
-  group.all_gather(mine, all);
+  // The last stage has the losses.
+  Communicator& pipeline = mesh.pipeline();
+  std::array<double, 2> mine{own.loss, own.targets};
+  std::vector<double> stages(mine.size() * static_cast<std::size_t>(pipeline.size()));
+  pipeline.all_gather(mine, stages);
+  mine[0] = stages[stages.size() - mine.size()];
+  Communicator& data_group = mesh.data();
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(data_group.size()));
+  data_group.all_gather(mine, all);
   std::vector<Sums> ranks;
   for (std::size_t i = 0; i < all.size(); i += mine.size()) {
     ranks.push_back({all[i], all[i + 1]});
@@ -121,7 +117,7 @@ Evaluation Evaluator::run(Model& model,
                     .targets = static_cast<long>(total.targets),
                     .confusion = {}};
   if (!confusion_.empty()) {
-    result.confusion = gather_confusion(group);
+    result.confusion = gather_confusion(data_group);
     long correct = 0;
     for (std::size_t label = 0; label < result.confusion.size(); ++label) {
       correct += result.confusion[label][label];

@@ -7,10 +7,9 @@
 #include "base/integers.h"
 #include "comm/communicator.h"
 #include "data/dataset.h"
-#include "nn/model.h"
-#include "parallel/model_state.h"
+#include "parallel/mesh.h"
+#include "parallel/stage_runner.h"
 #include "parallel/virtual_layout.h"
-#include "tensor/activation_stack.h"
 
 namespace lockstep {
 
@@ -29,13 +28,8 @@ class Evaluator {
   /// `max_samples` 0: the whole set.
   Evaluator(const Dataset& dataset, long micro_batch_size, long max_samples);
 
-  /// Collective.
-  Evaluation run(Model& model,
-                 const ModelState& state,
-                 ActivationStack& stack,
-                 const VirtualLayout& layout,
-                 Communicator& group,
-                 Queue& queue);
+  /// Collective over all ranks of the mesh.
+  Evaluation run(StageRunner& runner, const VirtualLayout& layout, const Mesh& mesh);
 
   /// Bytes of the buffers for samples.
   [[nodiscard]] std::size_t buffer_bytes() const;
@@ -47,7 +41,7 @@ class Evaluator {
     friend Sums operator+(Sums a, Sums b) { return {a.loss + b.loss, a.targets + b.targets}; }
   };
 
-  Sums run_leaf(Model& model, Pass& pass, IndexRange range);
+  Sums run_leaf(StageRunner& runner, IndexRange range);
   void count_predictions(const ModelInput& input, const std::int32_t* predictions);
   [[nodiscard]] std::vector<std::vector<long>> gather_confusion(Communicator& group) const;
   ModelInput read(long first, long count);
@@ -59,6 +53,7 @@ class Evaluator {
   std::vector<std::int32_t> tokens_;
   std::vector<float> features_;
   std::vector<std::int32_t> targets_;
+  long next_micro_batch_ = 0;      ///< of a run, as the runner counts
   std::vector<double> confusion_;  ///< counts of this rank, [classes x classes]
 };
 

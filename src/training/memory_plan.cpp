@@ -1,9 +1,11 @@
 #include "training/memory_plan.h"
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
 #include "base/human.h"
+#include "comm/dry/dry_communicator.h"
 #include "device/dry/dry_queue.h"
 
 namespace lockstep {
@@ -33,38 +35,91 @@ std::string MemoryPlan::text() const {
   return text;
 }
 
-PassMemory measure_pass(Model& model,
-                        DType dtype,
-                        PassKind kind,
-                        std::span<const long> batch_sizes) {
-  DryQueue queue;
-  ActivationStack stack(queue);
-  const ParameterTable& table = model.parameters();
-  const Memory weights =
-      queue.allocate(static_cast<std::size_t>(table.flat_size()) * size_of(dtype));
-  const Memory gradients =
-      queue.allocate(static_cast<std::size_t>(table.gradient_size()) * sizeof(float));
-  const Memory inputs = queue.allocate(64);  // an address; the dry device reads nothing
-  const auto nothing = [](long) {};
-  for (const bool accumulate : {false, true}) {
-    Pass pass{.queue = queue,
-              .stack = stack,
-              .weights = Weights(table, weights.data(), dtype),
-              .gradients = Gradients(table, gradients.as<float>()),
+namespace {
+
+// One chunk on the dry device.
+class Measurement {
+ public:
+  Measurement(Model& model, const PassMeasure& measure, TensorGroup* tensor)
+      : model_(model),
+        measure_(measure),
+        tensor_(tensor),
+        stack_(queue_),
+        scratch_(queue_),
+        address_(queue_.allocate(std::size_t{1} << 40U)) {}
+
+  void run(bool accumulate, long batch) {
+    const ParameterTable& table = model_.parameters();
+    const auto nothing = [](long) {};
+    const bool pipelined = measure_.boundary_cols > 0;
+    const bool evaluates = measure_.kind == PassKind::kEvaluate;
+    Pass pass{.queue = queue_,
+              .stack = stack_,
+              .weights = Weights(table, address_.data(), measure_.dtype),
+              .gradients = Gradients(table, address_.as<float>()),
               .accumulate = accumulate,
-              .gradients_ready = nothing};
-    for (const long batch : batch_sizes) {
-      const ModelInput input{
-          batch, inputs.as<std::int32_t>(), inputs.as<float>(), inputs.as<std::int32_t>()};
-      if (kind == PassKind::kEvaluate) {
-        model.evaluate(pass, input);
-        continue;
-      }
-      model.forward(pass, input);
-      model.backward(pass, input, 1.0F);
+              .gradients_ready = nothing,
+              .tensor = tensor_,
+              .recompute = evaluates ? Recompute::kFull : measure_.recompute,
+              .scratch_stack = pipelined ? &scratch_ : nullptr};
+    if (pipelined) {
+      const Matrix rows(
+          address_.data(), measure_.dtype, batch * measure_.boundary_rows, measure_.boundary_cols);
+      pass.boundary = {.input = rows, .output = rows, .gradient = rows};
     }
+    const ModelInput input{
+        batch, address_.as<std::int32_t>(), address_.as<float>(), address_.as<std::int32_t>()};
+    if (evaluates) {
+      model_.evaluate(pass, input);
+      return;
+    }
+    model_.forward(pass, input);
+    model_.backward(pass, input, 1.0F);
   }
-  return {stack.peak_bytes(), queue.workspace_bytes()};
+
+  [[nodiscard]] std::size_t kept() const { return stack_.peak_bytes(); }
+  [[nodiscard]] std::size_t scratch() const { return scratch_.peak_bytes(); }
+  [[nodiscard]] std::size_t workspace() const { return queue_.workspace_bytes(); }
+
+ private:
+  DryQueue queue_;
+  Model& model_;
+  const PassMeasure& measure_;
+  TensorGroup* tensor_;
+  ActivationStack stack_;
+  ActivationStack scratch_;
+  Memory address_;  ///< for weights, gradients and inputs: the dry device reads nothing
+};
+
+}  // namespace
+
+void PassMemory::merge(const PassMemory& other) {
+  for (std::size_t i = 0; i < stacks.kept.size(); ++i) {
+    stacks.kept[i] = std::max(stacks.kept[i], other.stacks.kept[i]);
+  }
+  stacks.scratch = std::max(stacks.scratch, other.stacks.scratch);
+  workspace = std::max(workspace, other.workspace);
+  tensor.merge(other.tensor);
+}
+
+PassMemory measure_passes(const ModelChunks& chunks, const PassMeasure& measure) {
+  const TensorSplit& split = chunks.front()->parameters().split();
+  DryCommunicator group(split.rank, std::vector<long>(static_cast<std::size_t>(split.ranks)));
+  TensorGroup tensor(group);
+  PassMemory memory;
+  for (const auto& chunk : chunks) {
+    Measurement measurement(*chunk, measure, split.ranks > 1 ? &tensor : nullptr);
+    for (const bool accumulate : {false, true}) {
+      for (const long batch : measure.batch_sizes) {
+        measurement.run(accumulate, batch);
+      }
+    }
+    memory.stacks.kept.push_back(measurement.kept());
+    memory.stacks.scratch = std::max(memory.stacks.scratch, measurement.scratch());
+    memory.workspace = std::max(memory.workspace, measurement.workspace());
+  }
+  memory.tensor = tensor.sizes();
+  return memory;
 }
 
 std::size_t available_host_memory() {

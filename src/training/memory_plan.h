@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "nn/model.h"
+#include "parallel/model_parts.h"
+#include "parallel/stage_runner.h"
 
 namespace lockstep {
 
@@ -19,7 +21,7 @@ struct MemoryPlan {
   std::size_t optimizer = 0;
   std::size_t activations = 0;  ///< the activation stack at its peak
   std::size_t workspace = 0;    ///< scratch of the largest kernel
-  std::size_t messages = 0;     ///< what reductions between hosts send from and receive in
+  std::size_t messages = 0;     ///< what is exchanged with other ranks, beside the above
   std::size_t batches = 0;      ///< input buffers
   std::size_t staging = 0;      ///< copy from which a checkpoint is written
   [[nodiscard]] std::size_t total() const;
@@ -27,21 +29,33 @@ struct MemoryPlan {
   [[nodiscard]] std::string text() const;
 };
 
-/// Stack and scratch that training and evaluating micro-batches of any of `batch_sizes` takes.
+/// What passes of micro-batches take.
 struct PassMemory {
-  std::size_t activations = 0;
+  StageRunner::StackBytes stacks;
   std::size_t workspace = 0;
+  TensorGroup::Sizes tensor;  ///< of exchanges in the tensor group
+
+  /// Adds what other passes on the same memory take.
+  void merge(const PassMemory& other);
 };
 
 /// Which passes a run makes.
 enum class PassKind : std::uint8_t { kTrain, kEvaluate };
 
-/// Runs forward and backward, or evaluation, of each size on the dry device. Cost: some microseconds
-/// a layer; no memory.
-PassMemory measure_pass(Model& model,
-                        DType dtype,
-                        PassKind kind,
-                        std::span<const long> batch_sizes);
+/// How passes are measured.
+struct PassMeasure {
+  DType dtype = DType::kF32;
+  PassKind kind = PassKind::kTrain;
+  std::vector<long> batch_sizes;
+  Recompute recompute = Recompute::kNone;
+  /// A stage of a pipeline: columns of what stages hand over, and its rows a sample; 0: no pipeline.
+  long boundary_cols = 0;
+  long boundary_rows = 0;
+};
+
+/// Runs forward and backward, or evaluation, of each chunk and size on the dry device. Cost: some
+/// microseconds a layer; no memory.
+PassMemory measure_passes(const ModelChunks& chunks, const PassMeasure& measure);
 
 /// Bytes of memory that are free on this host, as the system says; 0 if it does not.
 std::size_t available_host_memory();

@@ -1,7 +1,6 @@
 #include "training/run_setup.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <set>
 
 #include "base/error.h"
@@ -162,25 +161,19 @@ int choose_degree(const char* key, long configured, long saved, int real) {
 
 VirtualLayout choose_layout(const TrainingConfig& config,
                             const std::optional<CheckpointLocation>& resume,
-                            const Communicator& group) {
-  if (config.parallel.data > 0 && config.parallel.data != group.size()) {
-    throw_request_error(
-        "parallel.data = {} but {} ranks were started: start that many, or leave "
-        "parallel.data out",
-        config.parallel.data,
-        group.size());
-  }
+                            const MeshShape& mesh,
+                            int rank) {
   VirtualLayout layout;
-  layout.data_ranks = group.size();
-  layout.data_rank = group.rank();
+  layout.data_ranks = mesh.data;
+  layout.data_rank = position_of(mesh, rank).data;
   layout.virtual_data = choose_degree("virtual_data",
                                       config.parallel.virtual_data,
                                       resume ? resume->state.virtual_data : 0,
-                                      group.size());
+                                      mesh.data);
   layout.virtual_tensor = choose_degree("virtual_tensor",
                                         config.parallel.virtual_tensor,
                                         resume ? resume->state.virtual_tensor : 0,
-                                        1);
+                                        mesh.tensor);
   return layout;
 }
 
@@ -191,7 +184,7 @@ BatchPlan make_plan(const TrainConfig& train, const Dataset& data) {
 }
 
 // Every size a micro-batch can have: the full one and what remains of `totals`.
-std::vector<long> micro_batch_sizes(long micro, std::initializer_list<long> totals) {
+std::vector<long> micro_batch_sizes(long micro, const std::set<long>& totals) {
   std::set<long> sizes;
   for (const long total : totals) {
     sizes.insert(std::min(micro, total));
@@ -201,43 +194,85 @@ std::vector<long> micro_batch_sizes(long micro, std::initializer_list<long> tota
   return {sizes.begin(), sizes.end()};
 }
 
-PassMemory measure_run(const TrainConfig& train, const RunSetup& setup) {
+// Samples of a step, every number there can be.
+std::set<long> batch_totals(const TrainConfig& train, long num_samples) {
+  std::set<long> totals{train.global_batch_size};
+  if (train.epochs > 0) {
+    totals = {std::min(train.global_batch_size, num_samples),
+              num_samples % train.global_batch_size};
+  }
+  totals.erase(0);
+  return totals;
+}
+
+PassMemory measure_run(const TrainConfig& train, const RunSetup& setup, int rank) {
   const long micro = train.micro_batch_size;
-  const long batch = train.global_batch_size;
-  const long samples = setup.data->num_samples();
-  const auto sizes = train.epochs > 0
-                         ? micro_batch_sizes(micro, {std::min(batch, samples), samples % batch})
-                         : micro_batch_sizes(micro, {batch});
-  PassMemory memory = measure_pass(*setup.model, setup.dtype, PassKind::kTrain, sizes);
+  const ModelChunks& chunks = setup.parts->chunks_of(rank);
+  const auto measure = [&](PassKind kind, std::vector<long> sizes) {
+    return pass_measure(
+        setup.model_config, setup.mesh_shape, chunks, setup.dtype, kind, std::move(sizes));
+  };
+  PassMeasure training = measure(
+      PassKind::kTrain, micro_batch_sizes(micro, batch_totals(train, setup.data->num_samples())));
+  training.recompute = recompute_from(train.recompute);
+  PassMemory memory = measure_passes(chunks, training);
   if (setup.validation) {
     const long all = setup.validation->num_samples();
-    const long taken = train.eval_batches > 0 ? std::min(all, train.eval_batches * batch) : all;
-    const PassMemory evaluation = measure_pass(
-        *setup.model, setup.dtype, PassKind::kEvaluate, micro_batch_sizes(micro, {taken}));
-    memory.activations = std::max(memory.activations, evaluation.activations);
-    memory.workspace = std::max(memory.workspace, evaluation.workspace);
+    const long taken =
+        train.eval_batches > 0 ? std::min(all, train.eval_batches * train.global_batch_size) : all;
+    memory.merge(
+        measure_passes(chunks, measure(PassKind::kEvaluate, micro_batch_sizes(micro, {taken}))));
   }
   return memory;
+}
+
+PipelinePlan make_pipeline_plan(const TrainingConfig& config, const RunSetup& setup, int rank) {
+  std::set<long> micro_batches;
+  for (const long total : batch_totals(config.train, setup.data->num_samples())) {
+    micro_batches.insert(num_micro_batches(total, config.train.micro_batch_size));
+  }
+  return plan_pipeline(config.parallel,
+                       setup.mesh_shape,
+                       position_of(setup.mesh_shape, rank).pipeline,
+                       setup.layout,
+                       micro_batches);
 }
 
 // The same objects as the run's, on the dry device and communicator.
 MemoryPlan plan_memory(const TrainingConfig& config,
                        const RunSetup& setup,
                        const Communicator& group) {
-  const ParameterTable& table = setup.model->parameters();
+  const int rank = group.rank();
+  const ParameterTable& table = setup.parts->table_of(rank);
   DryQueue queue;
-  DryCommunicator dry_group(group.rank(), {group.host_of().begin(), group.host_of().end()});
-  const ModelState state(table, setup.dtype, config.optimizer, queue);
-  const GradientReducer reducer(table, setup.layout, config.parallel, dry_group, queue);
+  DryCommunicator world(group.rank(), {group.host_of().begin(), group.host_of().end()});
+  const Mesh mesh(setup.mesh_shape, world);
+  ModelState state(table,
+                   setup.dtype,
+                   config.optimizer,
+                   setup.parts->shards_of(group.rank(), mesh.data()),
+                   queue);
+  const GradientReducer reducer(
+      table, setup.parts->chunk_elements(rank), setup.layout, config.parallel, mesh.data(), queue);
+  const SharedGradient shared(table, reducer.owned(), mesh.pipeline(), queue);
+  const Stages stages(setup.model_config,
+                      *setup.parts,
+                      mesh,
+                      setup.pass_memory,
+                      setup.pipeline,
+                      state,
+                      stage_options(config, setup),
+                      queue);
   const auto root_bytes = static_cast<std::size_t>(table.gradient_size()) * sizeof(float);
   MemoryPlan plan;
   plan.parameters = state.master_bytes();
   plan.compute = state.compute_bytes();
   plan.gradients = reducer.accumulator_bytes();
   plan.optimizer = state.optimizer().bytes();
-  plan.activations = setup.pass_memory.activations;
+  plan.activations = stages.stack_bytes();
   plan.workspace = setup.pass_memory.workspace;
-  plan.messages = dry_group.allocated_bytes() - root_bytes;
+  plan.messages = mesh.allocated_bytes() - root_bytes - state.shared_bytes() + stages.link_bytes() +
+                  shared.bytes();
   plan.batches =
       BatchReader::planned_bytes(*setup.data, *setup.plan, reader_options(config, setup.layout, 0));
   if (setup.validation) {
@@ -246,9 +281,12 @@ MemoryPlan plan_memory(const TrainingConfig& config,
                               config.train.eval_batches * config.train.global_batch_size)
                         .buffer_bytes();
   }
-  if (group.rank() == 0) {
-    plan.staging = CheckpointWriter::staging_bytes(
-        config.checkpoint, state.master_bytes(), state.optimizer().states().size());
+  if (setup.parts->is_spread()) {
+    plan.staging =
+        WholeModel(setup.parts->canonical(), setup.parts->model_shares(), state, world, queue)
+            .bytes();
+  } else if (group.rank() == 0) {
+    plan.staging = CheckpointWriter::staging_bytes(config.checkpoint, state.view(), false);
   }
   return plan;
 }
@@ -295,6 +333,12 @@ std::string machine_fingerprint() {
   return instruction_set_name() + ", " + matmul_implementation_name();
 }
 
+Stages::Options stage_options(const TrainingConfig& config, const RunSetup& setup) {
+  return {.dtype = setup.dtype,
+          .recompute = recompute_from(config.train.recompute),
+          .micro_batch_size = config.train.micro_batch_size};
+}
+
 RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Queue& queue) {
   RunSetup setup;
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
@@ -318,9 +362,15 @@ RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Que
       setup.validation->check_share(group.rank(), group.size());
     }
     setup.plan = make_plan(config.train, *setup.data);
-    setup.layout = choose_layout(config, setup.resume, group);
-    setup.model = make_model(setup.model_config, setup.dtype, setup.layout.virtual_tensor);
-    setup.pass_memory = measure_run(config.train, setup);
+    setup.mesh_shape = choose_mesh(config.parallel, setup.model_config, group.size());
+    setup.layout = choose_layout(config, setup.resume, setup.mesh_shape, group.rank());
+    setup.parts = std::make_unique<ModelParts>(setup.model_config,
+                                               setup.dtype,
+                                               setup.layout.virtual_tensor,
+                                               setup.mesh_shape,
+                                               config.parallel);
+    setup.pipeline = make_pipeline_plan(config, setup, group.rank());
+    setup.pass_memory = measure_run(config.train, setup, group.rank());
     setup.memory = plan_memory(config, setup, group);
   });
   if (queue.kind() == DeviceKind::kCpu) {

@@ -10,9 +10,12 @@
 #include "data/batch_reader.h"
 #include "data/dataset.h"
 #include "nn/model.h"
+#include "parallel/model_parts.h"
+#include "parallel/pipeline_plan.h"
 #include "parallel/virtual_layout.h"
 #include "training/evaluator.h"
 #include "training/memory_plan.h"
+#include "training/stages.h"
 #include "training/trainer.h"
 
 namespace lockstep {
@@ -24,8 +27,10 @@ struct RunSetup {
   std::optional<BatchPlan> plan;
   std::optional<CheckpointLocation> resume;  ///< equal on all ranks
   VirtualLayout layout;
+  MeshShape mesh_shape;
   ModelConfig model_config;  ///< with everything filled in
-  std::unique_ptr<Model> model;
+  std::unique_ptr<ModelParts> parts;
+  PipelinePlan pipeline;
   DType dtype = DType::kF32;
   PassMemory pass_memory;
   MemoryPlan memory;
@@ -39,6 +44,9 @@ RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Que
 BatchReaderOptions reader_options(const TrainingConfig& config,
                                   const VirtualLayout& layout,
                                   long first_step);
+
+/// How the run's passes are made.
+Stages::Options stage_options(const TrainingConfig& config, const RunSetup& setup);
 
 /// What decides bits on this machine beside the virtual layout: instruction set, libraries.
 std::string machine_fingerprint();

@@ -15,8 +15,11 @@
 #include "device/cpu/cpu_queue.h"
 #include "kernels/cpu/peak.h"
 #include "parallel/gradient_reducer.h"
+#include "parallel/mesh.h"
+#include "parallel/model_parts.h"
 #include "parallel/step_exchange.h"
 #include "parallel/step_executor.h"
+#include "parallel/whole_model.h"
 #include "training/collectively.h"
 #include "training/run_reporter.h"
 #include "training/run_setup.h"
@@ -30,6 +33,13 @@ namespace fs = std::filesystem;
 
 constexpr double kStopFlag = 1;
 constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+// Tensor degrees whose parts are whole subtrees of the tree over the blocks.
+std::vector<int> equivalent_tensor_degrees(const ModelConfig& model, int virtual_tensor) {
+  std::vector<int> degrees = equivalent_degrees(virtual_tensor);
+  std::erase_if(degrees, [&](int degree) { return !can_split(model, degree); });
+  return degrees;
+}
 
 // One run: its memory, its files and its loop.
 class Run {
@@ -45,6 +55,8 @@ class Run {
   [[nodiscard]] long samples_done(long updates) const {
     return updates == 0 ? 0 : setup_.plan->samples_after(updates - 1);
   }
+  /// What rank 0 saves and loads.
+  [[nodiscard]] ModelView saved_model() const { return whole_ ? whole_->view() : state_.view(); }
   void measure_peak();
   void restore();
   void open_files();
@@ -65,10 +77,13 @@ class Run {
   std::size_t bytes_before_;  ///< taken from queue and group by others
   long step_ = 0;             ///< updates (or skipped steps) done
 
+  Mesh mesh_;
   ModelState state_;
   GradientReducer reducer_;
   StepExchange exchange_;
-  ActivationStack stack_;
+  SharedGradient shared_;
+  Stages stages_;
+  std::optional<WholeModel> whole_;  ///< where ranks have parts of the model only
   StepExecutor executor_;
   std::optional<BatchReader> reader_;
   std::optional<Evaluator> evaluator_;
@@ -85,11 +100,38 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
       group_(&group),
       queue_(&queue),
       bytes_before_(queue.allocated_bytes() + group.allocated_bytes()),
-      state_(setup_.model->parameters(), setup_.dtype, config.optimizer, queue),
-      reducer_(setup_.model->parameters(), setup_.layout, config.parallel, group, queue),
-      exchange_(setup_.model->parameters().flat_size(), group, queue),
-      stack_(queue, setup_.pass_memory.activations),
-      executor_(*setup_.model, state_, stack_, reducer_, exchange_, setup_.layout, queue) {
+      mesh_(setup_.mesh_shape, group),
+      state_(setup_.parts->table_of(group.rank()),
+             setup_.dtype,
+             config.optimizer,
+             setup_.parts->shards_of(group.rank(), mesh_.data()),
+             queue),
+      reducer_(state_.table(),
+               setup_.parts->chunk_elements(group.rank()),
+               setup_.layout,
+               config.parallel,
+               mesh_.data(),
+               queue),
+      exchange_(setup_.parts->whole(), setup_.parts->norm_shares(), group, queue),
+      shared_(state_.table(), reducer_.owned(), mesh_.pipeline(), queue),
+      stages_(setup_.model_config,
+              *setup_.parts,
+              mesh_,
+              setup_.pass_memory,
+              setup_.pipeline,
+              state_,
+              stage_options(config, setup_),
+              queue),
+      executor_(stages_.runner(),
+                state_,
+                reducer_,
+                &shared_,
+                exchange_,
+                setup_.layout,
+                setup_.pipeline.schedules) {
+  if (setup_.parts->is_spread()) {
+    whole_.emplace(setup_.parts->canonical(), setup_.parts->model_shares(), state_, group, queue);
+  }
   queue.workspace(setup_.pass_memory.workspace);
   queue.seal_workspace();
   measure_peak();
@@ -128,21 +170,25 @@ void Run::restore() {
   // One rank reads, so that hosts need not share a disk.
   collectively(*group_, [&] {
     if (is_writer() && setup_.resume) {
-      load_checkpoint(setup_.resume->path, state_, false);
+      load_checkpoint(setup_.resume->path, saved_model(), false);
     } else if (is_writer()) {
-      load_source_weights(source, setup_.model_config, state_);
+      load_source_weights(source, setup_.model_config, saved_model());
     }
   });
-  group_->broadcast(state_.master(), state_.master_bytes(), 0);
+  const std::vector<float*> buffers = state_.buffers();
+  const std::size_t loaded = setup_.resume ? buffers.size() : 1;
+  if (whole_) {
+    whole_->spread(loaded);
+  } else {
+    for (std::size_t i = 0; i < loaded; ++i) {
+      group_->broadcast(buffers[i], state_.master_bytes(), 0);
+    }
+  }
+  state_.refresh_compute_copy();
   if (!setup_.resume) {
-    state_.refresh_compute_copy();
     return;
   }
   step_ = setup_.resume->state.step;
-  for (const Optimizer::State& buffer : state_.optimizer().states()) {
-    group_->broadcast(buffer.data, state_.master_bytes(), 0);
-  }
-  state_.refresh_compute_copy();
   if (step_ > last_step()) {
     throw_request_error(
         "the checkpoint to go on from is at step {}, this configuration ends at {}: "
@@ -171,9 +217,10 @@ void Run::open_files() {
         RunReporter::Facts{.first_step = step_,
                            .last_step = last_step(),
                            .targets_per_sample = setup_.data->targets_per_sample(),
-                           .operations_per_target = setup_.model->operations_per_target(),
+                           .operations_per_target = setup_.parts->operations_per_target(),
                            .peak_operations = peak_operations_});
-    checkpoints_.emplace(directory, config_->checkpoint, state_, *queue_);
+    checkpoints_.emplace(
+        directory, config_->checkpoint, saved_model(), whole_.has_value(), *queue_);
   } catch (const fs::filesystem_error& failure) {
     throw_error("train.output_dir: {}", failure.what());
   }
@@ -183,7 +230,7 @@ void Run::announce() const {
   if (!is_writer()) {
     return;
   }
-  const ParameterTable& table = setup_.model->parameters();
+  const ParameterTable& table = setup_.parts->whole();
   const VirtualLayout& layout = setup_.layout;
   log::info("model: {}, {} parameters in {} tensors, {}",
             setup_.model_config.architecture,
@@ -194,10 +241,20 @@ void Run::announce() const {
             setup_.data->num_samples(),
             setup_.validation ? setup_.validation->num_samples() : 0,
             last_step());
-  log::info("virtual layout: {} x data, {} x tensor; same bits on {} data ranks ({})",
+  if (setup_.mesh_shape.tensor > 1 || setup_.mesh_shape.pipeline > 1) {
+    log::info("mesh: {} x data, {} x pipeline, {} x tensor",
+              setup_.mesh_shape.data,
+              setup_.mesh_shape.pipeline,
+              setup_.mesh_shape.tensor);
+    for (const std::string& line : mesh_.lines()) {
+      log::info("{}", line);
+    }
+  }
+  log::info("virtual layout: {} x data, {} x tensor; same bits on {} data and {} tensor ranks ({})",
             layout.virtual_data,
             layout.virtual_tensor,
             fmt::join(equivalent_degrees(layout.virtual_data), ", "),
+            fmt::join(equivalent_tensor_degrees(setup_.model_config, layout.virtual_tensor), ", "),
             config_->parallel.reduction == "ordered"
                 ? machine_fingerprint()
                 : "not promised: parallel.reduction is native");
@@ -212,7 +269,7 @@ void Run::announce() const {
 }
 
 std::size_t Run::allocated_bytes() const {
-  return queue_->allocated_bytes() + queue_->workspace_bytes() + group_->allocated_bytes() -
+  return queue_->allocated_bytes() + queue_->workspace_bytes() + mesh_.allocated_bytes() -
          bytes_before_ + reader_->buffer_bytes() + (evaluator_ ? evaluator_->buffer_bytes() : 0);
 }
 
@@ -277,8 +334,7 @@ void Run::report(const StepResult& result, double lr) {
 
 void Run::evaluate() {
   const std::int64_t begin = now_ns();
-  const Evaluation evaluation =
-      evaluator_->run(*setup_.model, state_, stack_, setup_.layout, *group_, *queue_);
+  const Evaluation evaluation = evaluator_->run(stages_.runner(), setup_.layout, mesh_);
   if (is_writer()) {
     reporter_->evaluation(evaluation, step_);
     reporter_->exclude(now_ns() - begin);
@@ -286,20 +342,25 @@ void Run::evaluate() {
 }
 
 void Run::save(bool required) {
-  if (!is_writer()) {
-    return;
-  }
   const std::int64_t begin = now_ns();
-  reporter_->sync();
   // The older checkpoints are still there: training is worth more than one in between. The last
   // one must be written, or the exit status would promise what is not there.
   const auto tell = [](const Error& failure) {
     log::error("checkpoint not written: {}", failure.what());
   };
-  try {
-    checkpoints_->wait();
-  } catch (const Error& failure) {
-    tell(failure);
+  if (is_writer()) {
+    reporter_->sync();
+    try {
+      checkpoints_->wait();
+    } catch (const Error& failure) {
+      tell(failure);
+    }
+  }
+  if (whole_) {
+    whole_->gather();
+  }
+  if (!is_writer()) {
+    return;
   }
   try {
     checkpoints_->save(run_state());
@@ -354,9 +415,14 @@ void Run::finish(TrainingEnd end) {
   }
   if (is_writer()) {
     checkpoints_->wait();
+  }
+  if (whole_) {
+    whole_->gather();
+  }
+  if (is_writer()) {
     reporter_->finish(step_, samples_done(step_), static_cast<long>(allocated_bytes()));
     log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
-    log::info("hash of weights and optimiser state: {}", to_hex(state_.hash()));
+    log::info("hash of weights and optimiser state: {}", to_hex(hash_of_model(saved_model())));
     if (end == TrainingEnd::kStopped) {
       log::info("stopped by a signal after step {}; start again to go on", step_);
     }

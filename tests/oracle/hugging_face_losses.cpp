@@ -12,6 +12,7 @@
 #include "checkpoint/hugging_face.h"
 #include "device/cpu/cpu_queue.h"
 #include "nn/model.h"
+#include "parallel/model_state.h"
 #include "tensor/activation_stack.h"
 
 namespace lockstep {
@@ -26,7 +27,7 @@ void run(const std::string& folder,
   const auto model = make_model(config, DType::kF32, blocks);
   CpuQueue queue(2);
   ModelState state(model->parameters(), DType::kF32, {.name = "sgd"}, queue);
-  load_hugging_face(folder, config, state);
+  load_hugging_face(folder, config, state.view());
 
   constexpr std::size_t kStackBytes = 1U << 28U;
   ActivationStack stack(queue, kStackBytes);

@@ -170,7 +170,7 @@ def avx2(program):
             run = all_equal(program, settings_of(program, model, precision),
                             [layout(1, threads=5), layout(4, threads=2, bucket=1)],
                             extra={"ONEDNN_MAX_CPU_ISA": "AVX2"})
-            expect("data ranks (avx2" in run.output, f"other instructions were used:\n{run.output}")
+            expect("tensor ranks (avx2" in run.output, f"other instructions were used:\n{run.output}")
 
 
 def hosts(program):

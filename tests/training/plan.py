@@ -48,7 +48,7 @@ def refusals(binary, scratch):
                                 ((*draw, "--parallel.virtual_stages", "2"), "parallel.virtual_stages = 2"),
                                 ((*draw, "--parallel.schedule", "interleaved"), "parallel.virtual_stages = 1"),
                                 ((*draw, "--train.global_batch_size", "2000000000"), "micro-batches"),
-                                ((*draw, "--parallel.tensor", "2"), "--parallel.tensor = 2 is not yet available")):
+                                ((*draw, "--parallel.zero_stage", "3"), "--parallel.zero_stage = 3 is not yet available")):
         result = plan(binary, scratch, *arguments)
         expect(result.returncode == REFUSED, f"status {result.returncode}: {arguments}\n{result.stderr}")
         expect(expected in result.stderr and not result.stdout, f"expected {expected!r}:\n{result.stderr}{result.stdout}")

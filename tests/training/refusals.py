@@ -47,8 +47,9 @@ def keys(program):
     settings = layouts.settings_of(program, "gpt2")
     refused(program, settings, {"train.stepz": 10}, "--train.stepz; the nearest known flag is --train.steps")
     refused(program, settings, {"train.steps": "many"}, "--train.steps")
-    refused(program, settings, {"parallel.data": 3}, "parallel.data = 3 but 2 ranks were started")
-    refused(program, settings, {"parallel.tensor": 2}, "--parallel.tensor = 2 is not yet available")
+    refused(program, settings, {"parallel.data": 3}, "parallel.data = 3, parallel.pipeline = 1, parallel.tensor = 1 do not make 2 ranks")
+    refused(program, settings, {"parallel.zero_stage": 3}, "--parallel.zero_stage = 3 is not yet available")
+    refused(program, settings, {"parallel.tensor": 4}, "possible (data x pipeline x tensor): 2 x 1 x 1, 1 x 2 x 1, 1 x 1 x 2")
     refused(program, settings, {"model.num_heads": 7}, "--model.num_heads = 7 does not divide")
 
 

@@ -48,7 +48,7 @@ void DryCommunicator::record(const DryCall& call) {
 
 Memory DryCommunicator::allocate(std::size_t bytes) {
   const std::uintptr_t address = kFirstAddress + allocated_bytes_;
-  allocated_bytes_ += round_up(bytes, kMemoryAlignment);
+  allocated_bytes_ += round_up(bytes, size() > 1 ? kPage : kMemoryAlignment);
   return {std::bit_cast<void*>(address), bytes, nullptr};
 }
 

@@ -6,18 +6,19 @@
 #include <sys/mman.h>
 
 #include "base/integers.h"
+#include "comm/communicator.h"
 #include "comm/mpi/mpi_call.h"
 #include "device/cpu/cpu_queue.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20U;
 
 }  // namespace
 
-SharedWindow::SharedWindow(MPI_Comm host, std::size_t bytes) : bytes_(round_up(bytes, kPage)) {
+SharedWindow::SharedWindow(MPI_Comm host, std::size_t bytes)
+    : bytes_(round_up(bytes, Communicator::kPage)) {
   int size = 0;
   int rank = 0;
   mpi_call(MPI_Comm_size(host, &size), "MPI_Comm_size");

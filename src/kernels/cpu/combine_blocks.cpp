@@ -14,13 +14,13 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::HWY_NAMESPACE {
 namespace {
 
-template <typename T, typename Out>
+template <typename T, typename Operand, typename Out>
 void combine_as(const CombineBlocks& op, long row_begin, long row_end) {
   const long cols = op.out.cols;
   for (long row = row_begin; row < row_end; ++row) {
     const T* first = op.blocks.first.row<T>(row);
-    const T* bias = op.bias.as<T>();
-    const T* residual = op.residual ? op.residual.row<T>(row) : nullptr;
+    const auto* bias = op.bias.as<Operand>();
+    const auto* residual = op.residual ? op.residual.row<Operand>(row) : nullptr;
     Out* out = op.out.row<Out>(row);
     for_vectors(0, cols, [&](long col, auto part) HWY_ATTR {
       auto sum = tree_sum_of(op.blocks.count, [&](long block) HWY_ATTR {
@@ -37,12 +37,19 @@ void combine_as(const CombineBlocks& op, long row_begin, long row_end) {
   }
 }
 
+template <typename T, typename Operand>
+void combine_to(const CombineBlocks& op, long row_begin, long row_end) {
+  const bool bf16 = op.out.dtype == DType::kBF16;
+  (bf16 ? combine_as<T, Operand, BFloat16> : combine_as<T, Operand, float>)(op, row_begin, row_end);
+}
+
 void combine(const CombineBlocks& op, long row_begin, long row_end) {
-  const bool bf16 = op.blocks.first.dtype == DType::kBF16;
-  if (op.out.dtype == DType::kBF16) {
-    (bf16 ? combine_as<BFloat16, BFloat16> : combine_as<float, BFloat16>)(op, row_begin, row_end);
+  const DType operand = op.residual ? op.residual.dtype : op.bias.dtype;
+  const bool narrow = operand == DType::kBF16;
+  if (op.blocks.first.dtype == DType::kBF16) {
+    (narrow ? combine_to<BFloat16, BFloat16> : combine_to<BFloat16, float>)(op, row_begin, row_end);
   } else {
-    (bf16 ? combine_as<BFloat16, float> : combine_as<float, float>)(op, row_begin, row_end);
+    (narrow ? combine_to<float, BFloat16> : combine_to<float, float>)(op, row_begin, row_end);
   }
 }
 

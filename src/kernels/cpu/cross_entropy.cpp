@@ -96,14 +96,44 @@ float sum_of_exponentials(const float* row, long count, float largest) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
 }
 
+float sum_of_block(const SoftmaxCrossEntropy& op, const float* row, long block, float largest) {
+  const long block_cols = op.logits.cols / op.blocks;
+  const long count = std::clamp(op.own_classes() - block * block_cols, 0L, block_cols);
+  return sum_of_exponentials(row + block * block_cols, count, largest);
+}
+
 // The blocks' sums, combined by the aligned tree.
 float sum_over_blocks(const SoftmaxCrossEntropy& op, const float* row, float largest) {
   const Floats d;
-  const long block_cols = op.logits.cols / op.blocks;
   return hn::GetLane(tree_sum_of(op.blocks, [&](long block) HWY_ATTR {
-    const long count = std::clamp(op.num_classes - block * block_cols, 0L, block_cols);
-    return hn::Set(d, sum_of_exponentials(row + block * block_cols, count, largest));
+    return hn::Set(d, sum_of_block(op, row, block, largest));
   }));
+}
+
+// What the softmax of a row is made of.
+struct RowSoftmax {
+  float largest = 0;
+  float sum = 0;
+  float target_logit = 0;
+};
+
+RowSoftmax softmax_of_row(const SoftmaxCrossEntropy& op, const float* row, long target) {
+  const float largest = largest_of(row, op.num_classes);
+  return {largest, sum_over_blocks(op, row, largest), row[target]};
+}
+
+// The same from what all ranks of a split vocabulary said.
+RowSoftmax gathered_softmax(const SoftmaxCrossEntropy& op, long row, long target) {
+  const Floats d;
+  const long rows = op.logits.rows;
+  const long blocks = op.blocks;
+  const float* sums = op.statistics.sums + row;
+  const long part_size = (blocks + 1) * rows;
+  const float sum = hn::GetLane(tree_sum_of(op.statistics.parts * blocks, [&](long block) HWY_ATTR {
+    return hn::Set(d, sums[block / blocks * part_size + block % blocks * rows]);
+  }));
+  const long holder = target / op.logits.cols;  // every rank has as many columns
+  return {op.statistics.maxima[row], sum, sums[holder * part_size + blocks * rows]};
 }
 
 // Fills dlogits; target is negative for a row that is not trained.
@@ -126,35 +156,69 @@ void write_gradient(const SoftmaxCrossEntropy& op,
     return hn::Mul(exp_of_negative(hn::Sub(part.load(row + i), shift)), divisor);
   };
   const PartOfVector one{1};
-  const auto of_target = hn::Mul(hn::Sub(probability(one, target), hn::Set(d, 1.0F)), scale);
-  for_vectors(0, op.num_classes, [&](long i, auto part) HWY_ATTR {
+  const long classes = op.own_classes();
+  const long own_target = target - op.first_class;
+  const bool has_target = own_target >= 0 && own_target < classes;
+  const auto of_target =
+      has_target ? hn::Mul(hn::Sub(probability(one, own_target), hn::Set(d, 1.0F)), scale)
+                 : hn::Zero(d);
+  for_vectors(0, classes, [&](long i, auto part) HWY_ATTR {
     part.store(hn::Mul(probability(part, i), scale), out + i);
   });
-  one.store(of_target, out + target);
-  std::fill(out + op.num_classes, out + op.dlogits.cols, T{});
+  if (has_target) {
+    one.store(of_target, out + own_target);
+  }
+  std::fill(out + classes, out + op.dlogits.cols, T{});
 }
 
 void cross_entropy(const SoftmaxCrossEntropy& op, long row_begin, long row_end) {
   for (long i = row_begin; i < row_end; ++i) {
     const float* row = op.logits.row<float>(i);
     const long target = op.targets[i];
-    const float largest = largest_of(row, op.num_classes);
     if (op.predictions != nullptr) {
+      const float largest = largest_of(row, op.num_classes);
       op.predictions[i] = static_cast<std::int32_t>(first_equal(row, op.num_classes, largest));
     }
-    float sum = 0;
+    RowSoftmax softmax;
     op.losses[i] = 0;
     if (target >= 0) {
-      sum = sum_over_blocks(op, row, largest);
-      op.losses[i] =
-          static_cast<float>(std::log(static_cast<double>(sum)) + static_cast<double>(largest) -
-                             static_cast<double>(row[target]));
+      softmax = op.statistics.parts > 0 ? gathered_softmax(op, i, target)
+                                        : softmax_of_row(op, row, target);
+      op.losses[i] = static_cast<float>(std::log(static_cast<double>(softmax.sum)) +
+                                        static_cast<double>(softmax.largest) -
+                                        static_cast<double>(softmax.target_logit));
     }
     if (op.dlogits && op.dlogits.dtype == DType::kBF16) {
-      write_gradient(op, row, largest, sum, target, op.dlogits.row<BFloat16>(i));
+      write_gradient(op, row, softmax.largest, softmax.sum, target, op.dlogits.row<BFloat16>(i));
     } else if (op.dlogits) {
-      write_gradient(op, row, largest, sum, target, op.dlogits.row<float>(i));
+      write_gradient(op, row, softmax.largest, softmax.sum, target, op.dlogits.row<float>(i));
     }
+  }
+}
+
+void class_maxima(const ClassMaxima& op, long row_begin, long row_end) {
+  for (long i = row_begin; i < row_end; ++i) {
+    op.maxima[i] = largest_of(op.of.logits.row<float>(i), op.of.own_classes());
+  }
+}
+
+void class_sums(const ClassSums& op, long row_begin, long row_end) {
+  const SoftmaxCrossEntropy& of = op.of;
+  const long rows = of.logits.rows;
+  for (long i = row_begin; i < row_end; ++i) {
+    const float* row = of.logits.row<float>(i);
+    float largest = op.maxima[i];
+    for (int part = 1; part < op.num_parts; ++part) {
+      largest = std::max(largest, op.maxima[part * rows + i]);
+    }
+    op.largest[i] = largest;
+    const long target = of.targets[i];
+    for (long block = 0; block < of.blocks; ++block) {
+      op.sums[block * rows + i] = target < 0 ? 0.0F : sum_of_block(of, row, block, largest);
+    }
+    const long own_target = target - of.first_class;
+    const bool has_target = target >= 0 && own_target >= 0 && own_target < of.own_classes();
+    op.sums[of.blocks * rows + i] = has_target ? row[own_target] : 0.0F;
   }
 }
 
@@ -167,15 +231,33 @@ namespace lockstep {
 namespace {
 
 HWY_EXPORT(cross_entropy);
+HWY_EXPORT(class_maxima);
+HWY_EXPORT(class_sums);
+
+// An exponential costs several elements of plain traffic.
+long rows_per_task(const SoftmaxCrossEntropy& op) {
+  return kElementsPerTask / 8 / op.logits.cols;
+}
 
 }  // namespace
 
 void run_on_cpu(CpuQueue& queue, const SoftmaxCrossEntropy& op) {
   LOCKSTEP_CHECK(op.blocks >= 1 && op.blocks <= kMaxBlocks && op.logits.cols % op.blocks == 0);
-  // An exponential costs several elements of plain traffic.
-  const long rows_per_task = kElementsPerTask / 8 / op.logits.cols;
-  for_ranges(queue.threads(), op.logits.rows, rows_per_task, [&](IndexRange rows) {
+  LOCKSTEP_CHECK(op.statistics.parts * op.blocks <= kMaxBlocks);
+  for_ranges(queue.threads(), op.logits.rows, rows_per_task(op), [&](IndexRange rows) {
     HWY_DYNAMIC_DISPATCH(cross_entropy)(op, rows.begin, rows.end);
+  });
+}
+
+void run_on_cpu(CpuQueue& queue, const ClassMaxima& op) {
+  for_ranges(queue.threads(), op.of.logits.rows, 8 * rows_per_task(op.of), [&](IndexRange rows) {
+    HWY_DYNAMIC_DISPATCH(class_maxima)(op, rows.begin, rows.end);
+  });
+}
+
+void run_on_cpu(CpuQueue& queue, const ClassSums& op) {
+  for_ranges(queue.threads(), op.of.logits.rows, rows_per_task(op.of), [&](IndexRange rows) {
+    HWY_DYNAMIC_DISPATCH(class_sums)(op, rows.begin, rows.end);
   });
 }
 

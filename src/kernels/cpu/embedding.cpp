@@ -20,13 +20,15 @@ constexpr long kSliceColumns = 64;
 
 template <typename Table, typename Out>
 void embed_row(const Embedding& op, long row) {
-  const Table* const from =
-      static_cast<const Table*>(op.table.data) + op.table.offset(op.tokens[row]);
+  const long token = op.tokens[row];
+  const Table* const from = op.table.holds(token)
+                                ? static_cast<const Table*>(op.table.data) + op.table.offset(token)
+                                : nullptr;
   const Table* const position =
       op.positions ? op.positions.row<Table>(row % op.seq_length) : nullptr;
   Out* const out = op.out.row<Out>(row);
   for_each_vector(op.out.cols, [&](long i, auto lanes) HWY_ATTR {
-    VecF32 value = load(from + i, lanes);
+    VecF32 value = from != nullptr ? load(from + i, lanes) : hn::Zero(kF32Tag);
     if (position != nullptr) {
       value = hn::Add(value, load(position + i, lanes));
     }
@@ -65,7 +67,9 @@ void embedding_backward_slice(const EmbeddingBackward& op, long first) {
   auto* const table = static_cast<float*>(op.dtable.data);
   for (long row = 0; row < op.dout.rows; ++row) {
     const T* const from = op.dout.row<T>(row) + first;
-    add_to(from, count, table + op.dtable.offset(op.tokens[row]) + first);
+    if (op.dtable.holds(op.tokens[row])) {
+      add_to(from, count, table + op.dtable.offset(op.tokens[row]) + first);
+    }
     if (op.dpositions) {
       add_to(from, count, op.dpositions.row<float>(row % op.seq_length) + first);
     }

@@ -51,7 +51,7 @@ class CheckpointModel {
   }
   [[nodiscard]] ModelState& state() { return state_; }
   [[nodiscard]] Queue& queue() { return queue_; }
-  [[nodiscard]] std::uint64_t hash() const { return state_.hash(); }
+  [[nodiscard]] std::uint64_t hash() const { return hash_of_model(state_.view()); }
 
  private:
   ModelConfig config_;

@@ -28,7 +28,8 @@ std::string name_of_step(long step) {
 }
 
 void save(CheckpointModel& model, const std::string& run, const std::vector<long>& steps) {
-  CheckpointWriter writer(run, {.keep = 10, .async_write = false}, model.state(), model.queue());
+  CheckpointWriter writer(
+      run, {.keep = 10, .async_write = false}, model.state().view(), false, model.queue());
   for (const long step : steps) {
     model.update(step);
     writer.save(model.run_state(step));
@@ -52,7 +53,7 @@ TEST_CASE("weights and optimiser state come back whatever the numbers of blocks"
     save(saved, folder.path(), {1, 2});
     for (const int blocks : {1, 2, 3}) {
       CheckpointModel loaded(blocks);
-      load_checkpoint(folder / name_of_step(2), loaded.state(), false);
+      load_checkpoint(folder / name_of_step(2), loaded.state().view(), false);
 
       CHECK(loaded.hash() == saved.hash());
     }
@@ -65,7 +66,7 @@ TEST_CASE("training goes on after a load as if it had not stopped") {
   save(straight, folder.path(), {1, 2});
   straight.update(3);
   CheckpointModel resumed(3);
-  load_checkpoint(folder / name_of_step(2), resumed.state(), false);
+  load_checkpoint(folder / name_of_step(2), resumed.state().view(), false);
 
   resumed.update(3);
 
@@ -78,7 +79,7 @@ TEST_CASE("weights alone leave the optimiser's state as it was") {
   save(saved, folder.path(), {1});
   CheckpointModel loaded(2);
 
-  load_checkpoint(folder / name_of_step(1), loaded.state(), true);
+  load_checkpoint(folder / name_of_step(1), loaded.state().view(), true);
 
   const ModelState& state = loaded.state();
   const auto count = static_cast<long>(state.master_bytes() / sizeof(float));
@@ -209,9 +210,9 @@ TEST_CASE("a checkpoint of another model is refused and nothing is changed") {
     CheckpointModel other(1, config);
     const std::uint64_t before = other.hash();
 
-    CHECK_THAT(
-        request_error_of([&] { load_checkpoint(folder / name_of_step(1), other.state(), false); }),
-        Catch::Contains(part) && Catch::Contains("safetensors"));
+    CHECK_THAT(request_error_of(
+                   [&] { load_checkpoint(folder / name_of_step(1), other.state().view(), false); }),
+               Catch::Contains(part) && Catch::Contains("safetensors"));
     CHECK(other.hash() == before);
   }
 }
@@ -221,14 +222,15 @@ TEST_CASE("weights that are not finite are refused by name") {
   CheckpointModel saved(1);
   const Parameter& parameter = saved.state().table()[2];
   saved.state().master()[parameter.offset] = std::numeric_limits<float>::quiet_NaN();
-  CheckpointWriter(folder.path(), {.async_write = false}, saved.state(), saved.queue())
+  CheckpointWriter(
+      folder.path(), {.async_write = false}, saved.state().view(), false, saved.queue())
       .save(saved.run_state(1));
   CheckpointModel loaded(1);
   const std::uint64_t before = loaded.hash();
 
-  CHECK_THAT(
-      request_error_of([&] { load_checkpoint(folder / name_of_step(1), loaded.state(), true); }),
-      Catch::Contains(parameter.name) && Catch::Contains("not finite"));
+  CHECK_THAT(request_error_of(
+                 [&] { load_checkpoint(folder / name_of_step(1), loaded.state().view(), true); }),
+             Catch::Contains(parameter.name) && Catch::Contains("not finite"));
   CHECK(loaded.hash() == before);
 }
 

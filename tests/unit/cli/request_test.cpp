@@ -55,10 +55,10 @@ TEST_CASE("the command line wins over the file, and the file over the defaults")
   const auto path = std::filesystem::temp_directory_path() /
                     ("lockstep-request-test-" + std::to_string(getpid()) + ".toml");
   std::ofstream(path) << "[train]\nsteps = 7\nglobal_batch_size = 8\n[data]\ntrain = 'file'\n"
-                      << "[parallel]\ntensor = 2\n";
+                      << "[parallel]\nzero_stage = 3\n";
 
   const Request request = request_of(
-      {"train", "--config", path.string(), "--train.steps", "9", "--parallel.tensor", "1"});
+      {"train", "--config", path.string(), "--train.steps", "9", "--parallel.zero_stage", "1"});
   const std::string refusal = refusal_of({"train", "--config", path.string()});
   std::filesystem::remove(path);
 
@@ -69,7 +69,8 @@ TEST_CASE("the command line wins over the file, and the file over the defaults")
   CHECK(describe_setting(request.config, "train.steps") == "--train.steps = 9");
   CHECK(describe_setting(request.config, "train.global_batch_size") ==
         path.string() + ":3: train.global_batch_size = 8");
-  CHECK(refusal == path.string() + ":7: parallel.tensor = 2 is not yet available; available: 1");
+  CHECK(refusal ==
+        path.string() + ":7: parallel.zero_stage = 3 is not yet available; available: 0 | 1");
 }
 
 TEST_CASE("booleans are true, false or bare, and leave the command's words alone") {

@@ -89,18 +89,13 @@ TEST_CASE("batch sizes need not divide") {
 }
 
 TEST_CASE("what is not yet available is refused with its key and value") {
-  const Words cases[] = {{"--parallel.tensor", "2"},
-                         {"--parallel.pipeline", "2"},
-                         {"--parallel.sequence", "true"},
-                         {"--parallel.schedule", "gpipe"},
-                         {"--parallel.virtual_stages", "2"},
-                         {"--parallel.zero_stage", "1"},
+  const Words cases[] = {{"--parallel.schedule", "zero-bubble"},
+                         {"--parallel.zero_stage", "3"},
                          {"--parallel.accumulate", "tree-fold"},
                          {"--parallel.backend", "nccl"},
                          {"--run.device", "cuda"},
                          {"--run.precision", "fp8"},
                          {"--model.dropout", "0.1"},
-                         {"--train.recompute", "full"},
                          {"--generate.chat", "true"},
                          {"--generate.max_tokens", "5"},
                          {"--quantize.bits", "4"},
@@ -114,20 +109,14 @@ TEST_CASE("what is not yet available is refused with its key and value") {
 }
 
 TEST_CASE(
-    "plan takes the pipeline that training does not have yet, and no other later capability") {
-  const Words pipeline{"plan",
-                       "--draw-schedule",
-                       "--parallel.pipeline",
-                       "4",
-                       "--parallel.schedule",
-                       "interleaved",
-                       "--parallel.virtual_stages",
-                       "2"};
+    "plan takes the schedules that training does not have yet, and no other later capability") {
+  const Words pipeline{
+      "plan", "--draw-schedule", "--parallel.pipeline", "4", "--parallel.schedule", "zero-bubble"};
   CHECK(request_of(pipeline).config.parallel.pipeline == 4);
 
-  Words tensor = pipeline;
-  tensor.insert(tensor.end(), {"--parallel.tensor", "2"});
-  CHECK_THAT(refusal_of(tensor), StartsWith("--parallel.tensor = 2 is not yet available"));
+  Words sharded = pipeline;
+  sharded.insert(sharded.end(), {"--parallel.zero_stage", "3"});
+  CHECK_THAT(refusal_of(sharded), StartsWith("--parallel.zero_stage = 3 is not yet available"));
 }
 
 TEST_CASE("defaults of later capabilities and what is available are accepted") {

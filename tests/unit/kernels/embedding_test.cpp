@@ -18,7 +18,7 @@ struct Table {
   BlockedTable view;
 
   Table(DType dtype, long cols) : storage(dtype, 3, 4 * cols, 2 * cols + 3) {
-    view = {storage.view().data, dtype, cols, 4, storage.view().stride};
+    view = {storage.view().data, dtype, cols, 4, storage.view().stride, 0, kVocab};
   }
   [[nodiscard]] double at(long row, long col) const {
     return storage.at(row / 4, row % 4 * view.cols + col);

@@ -18,7 +18,7 @@ std::vector<float> initial_values(const ModelConfig& config,
   const ParameterTable& table = model->parameters();
   CpuQueue queue(threads);
   std::vector<float> flat(static_cast<std::size_t>(table.flat_size()), 0.0F);
-  initialise(table, seed, flat.data(), queue);
+  initialise(table, seed, {0, table.flat_size()}, flat.data(), queue.threads());
   std::vector<float> values;
   for (const Parameter& parameter : table.parameters()) {
     const std::size_t first = values.size();
@@ -60,7 +60,7 @@ TEST_CASE("initial weights have the deviation of their parameter and padding sta
   CpuQueue queue(1);
   std::vector<float> flat(static_cast<std::size_t>(table.flat_size()), 0.0F);
 
-  initialise(table, 1, flat.data(), queue);
+  initialise(table, 1, {0, table.flat_size()}, flat.data(), queue.threads());
 
   for (const Parameter& parameter : table.parameters()) {
     const auto first = flat.begin() + parameter.offset;

@@ -13,7 +13,12 @@ namespace {
 constexpr long kCount = 300;
 constexpr long kCut = 101;  // elements before it decay
 
-const std::vector<DecayRange> kRanges{{0, kCut, true}, {kCut, kCount, false}};
+// Elements [begin, end), at the same place in all buffers.
+OptimizerRange range(long begin, long end, bool decays) {
+  return {begin, begin, begin, begin, end - begin, decays};
+}
+
+const std::vector<OptimizerRange> kRanges{range(0, kCut, true), range(kCut, kCount, false)};
 
 // Updates in f64, elementwise as the papers say.
 struct Reference {
@@ -62,7 +67,7 @@ void check_updates(const OptimizerConfig& config) {
   for (int number = 1; number <= kUpdates; ++number) {
     const std::vector<float> gradients = test_vector(kCount, static_cast<std::uint64_t>(number));
     optimizer.update(queue,
-                     {.parameters = parameters.data(),
+                     {.master = parameters.data(),
                       .gradients = gradients.data(),
                       .compute_bf16 = compute.data(),
                       .lr = kLr,
@@ -113,7 +118,7 @@ TEST_CASE("a learning rate of zero leaves the parameters and moves the state") {
   const std::vector<float> before = parameters;
   const std::vector<float> gradients = test_vector(kCount, 2);
 
-  optimizer.update(queue, {.parameters = parameters.data(), .gradients = gradients.data()});
+  optimizer.update(queue, {.master = parameters.data(), .gradients = gradients.data()});
 
   CHECK(same_bits(parameters, before));
   CHECK(optimizer.states()[0].data[7] != 0.0F);
@@ -124,14 +129,39 @@ TEST_CASE("cutting the buffer into other ranges of the same decay leaves the bit
   const std::vector<float> gradients = test_vector(kCount, 2);
   std::vector<float> whole = test_vector(kCount, 1);
   std::vector<float> cut = whole;
-  const Optimizer one(config_of("adamw"), {{0, kCount, true}}, kCount, queue);
-  const Optimizer three(
-      config_of("adamw"), {{0, 5, true}, {5, 102, true}, {102, kCount, true}}, kCount, queue);
+  const Optimizer one(config_of("adamw"), {range(0, kCount, true)}, kCount, queue);
+  const Optimizer three(config_of("adamw"),
+                        {range(0, 5, true), range(5, 102, true), range(102, kCount, true)},
+                        kCount,
+                        queue);
 
-  one.update(queue, {.parameters = whole.data(), .gradients = gradients.data(), .lr = 0.01});
-  three.update(queue, {.parameters = cut.data(), .gradients = gradients.data(), .lr = 0.01});
+  one.update(queue, {.master = whole.data(), .gradients = gradients.data(), .lr = 0.01});
+  three.update(queue, {.master = cut.data(), .gradients = gradients.data(), .lr = 0.01});
 
   CHECK(same_bits(whole, cut));
+}
+
+TEST_CASE("a shard is updated like the same elements of the whole") {
+  CpuQueue queue(1);
+  const std::vector<float> gradients = test_vector(kCount, 2);
+  std::vector<float> whole = test_vector(kCount, 1);
+  const long begin = 40;
+  const long count = 90;
+  std::vector<float> shard(whole.begin() + begin, whole.begin() + begin + count);
+  const Optimizer all(config_of("adamw"), {range(0, kCount, true)}, kCount, queue);
+  const Optimizer part(config_of("adamw"), {{0, 0, begin, 0, count, true}}, count, queue);
+
+  for (long number = 1; number <= 2; ++number) {
+    for (const auto& [optimizer, values] : {std::pair(&all, &whole), std::pair(&part, &shard)}) {
+      optimizer->update(queue,
+                        {.master = values->data(),
+                         .gradients = gradients.data(),
+                         .lr = 0.01,
+                         .update_number = number});
+    }
+  }
+
+  CHECK(same_bits(shard, {whole.begin() + begin, whole.begin() + begin + count}));
 }
 
 }  // namespace lockstep

@@ -1,0 +1,79 @@
+#include "parallel/mesh.h"
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+// One number for all ranks that differ along one axis only.
+template <typename Coordinate>
+std::vector<int> colors_along(const MeshShape& shape, Coordinate drop) {
+  std::vector<int> colors;
+  for (int rank = 0; rank < shape.num_ranks(); ++rank) {
+    MeshPosition position = position_of(shape, rank);
+    position.*drop = 0;
+    colors.push_back(rank_at(shape, position));
+  }
+  return colors;
+}
+
+}  // namespace
+
+MeshPosition position_of(const MeshShape& shape, int rank) {
+  return {.data = rank / (shape.tensor * shape.pipeline),
+          .pipeline = rank / shape.tensor % shape.pipeline,
+          .tensor = rank % shape.tensor};
+}
+
+int rank_at(const MeshShape& shape, const MeshPosition& position) {
+  return (position.data * shape.pipeline + position.pipeline) * shape.tensor + position.tensor;
+}
+
+Mesh::Mesh(const MeshShape& shape, Communicator& world)
+    : shape_(shape),
+      position_(position_of(shape, world.rank())),
+      world_(&world),
+      data_(group_along(colors_along(shape, &MeshPosition::data), shape.data)),
+      tensor_(group_along(colors_along(shape, &MeshPosition::tensor), shape.tensor)),
+      pipeline_(group_along(colors_along(shape, &MeshPosition::pipeline), shape.pipeline)) {
+  LOCKSTEP_CHECK(world.size() == shape.num_ranks());
+}
+
+Communicator* Mesh::group_along(std::span<const int> color_of, int degree) {
+  if (degree == world_->size()) {
+    return world_;
+  }
+  owned_.push_back(world_->split(color_of));
+  return owned_.back().get();
+}
+
+std::size_t Mesh::allocated_bytes() const {
+  std::size_t bytes = world_->allocated_bytes();
+  for (const auto& group : owned_) {
+    bytes += group->allocated_bytes();
+  }
+  return bytes;
+}
+
+void Mesh::poll() const {
+  world_->poll();
+  for (const auto& group : owned_) {
+    group->poll();
+  }
+}
+
+std::vector<std::string> Mesh::lines() const {
+  std::vector<std::string> lines;
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    const MeshPosition at = position_of(shape_, rank);
+    lines.push_back(fmt::format("  rank {}: host {}, data {}, pipeline {}, tensor {}",
+                                rank,
+                                world_->host_of()[static_cast<std::size_t>(rank)],
+                                at.data,
+                                at.pipeline,
+                                at.tensor));
+  }
+  return lines;
+}
+
+}  // namespace lockstep

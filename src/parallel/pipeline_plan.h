@@ -1,0 +1,28 @@
+// What a rank of a pipeline does in a step, for every number of micro-batches it can have.
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "parallel/mesh.h"
+#include "parallel/parallel_config.h"
+#include "parallel/step_executor.h"
+#include "parallel/virtual_layout.h"
+
+namespace lockstep {
+
+struct PipelinePlan {
+  ScheduleByCount schedules;
+  /// Most micro-batches between forward and backward, by rank of the pipeline and chunk.
+  std::vector<std::vector<long>> in_flight;
+};
+
+/// `totals`: micro-batches of a global batch, every number there can be. A rank without a pipeline runs
+/// forward and backward in turn.
+PipelinePlan plan_pipeline(const ParallelConfig& parallel,
+                           const MeshShape& mesh,
+                           int pipeline_rank,
+                           const VirtualLayout& layout,
+                           const std::set<long>& totals);
+
+}  // namespace lockstep

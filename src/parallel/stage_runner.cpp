@@ -1,0 +1,158 @@
+#include "parallel/stage_runner.h"
+
+#include "base/error.h"
+#include "base/trace.h"
+
+namespace lockstep {
+
+StageRunner::StageRunner(std::vector<Model*> chunks,
+                         const ModelState& state,
+                         const StackBytes& bytes,
+                         const Options& options,
+                         Queue& queue)
+    : state_(&state), options_(options), queue_(&queue) {
+  LOCKSTEP_CHECK(options.links != nullptr || chunks.size() == 1);
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const int slots = options.links == nullptr ? 1 : options.links->slots(static_cast<int>(i));
+    Chunk chunk{chunks[i], {}};
+    chunk.model->reserve_slots(slots);
+    for (int slot = 0; slot < slots; ++slot) {
+      const std::size_t shared = options.links == nullptr ? bytes.scratch : 0;
+      chunk.slots.push_back(std::make_unique<ActivationStack>(queue, bytes.kept[i] + shared));
+    }
+    chunks_.push_back(std::move(chunk));
+  }
+  if (options.links != nullptr) {
+    scratch_ = std::make_unique<ActivationStack>(queue, bytes.scratch);
+  }
+}
+
+std::size_t StageRunner::stack_bytes() const {
+  std::size_t sum = scratch_ ? scratch_->capacity() : 0;
+  for (const Chunk& chunk : chunks_) {
+    for (const auto& stack : chunk.slots) {
+      sum += stack->capacity();
+    }
+  }
+  return sum;
+}
+
+Pass StageRunner::make_pass(int chunk,
+                            const PassBoundary& boundary,
+                            const BackwardTarget& target,
+                            Recompute recompute) {
+  const Chunk& own = chunks_[static_cast<std::size_t>(chunk)];
+  return {.queue = *queue_,
+          .stack = *own.slots[static_cast<std::size_t>(boundary.slot)],
+          .weights = state_->weights(),
+          .gradients = target.gradients,
+          .accumulate = target.accumulate,
+          .gradients_ready = target.ready,
+          .tensor = options_.tensor,
+          .recompute = recompute,
+          .scratch_stack = scratch_.get(),
+          .boundary = boundary};
+}
+
+void StageRunner::forward(int chunk,
+                          long micro_batch,
+                          const ModelInput& input,
+                          FunctionRef<void()> progress) {
+  PassBoundary boundary;
+  if (options_.links != nullptr) {
+    boundary = options_.links->forward_boundary(
+        chunk, micro_batch, input.batch * options_.rows_per_sample);
+  }
+  {
+    const TraceSpan span("forward", "pass");
+    const auto poll = [&](long) {
+      progress();
+      if (options_.links != nullptr) {
+        options_.world->poll();
+      }
+    };
+    Pass pass = make_pass(chunk,
+                          boundary,
+                          {.gradients = Gradients(state_->table(), nullptr), .ready = poll},
+                          options_.recompute);
+    chunks_[static_cast<std::size_t>(chunk)].model->forward(pass, input);
+  }
+  if (options_.links != nullptr) {
+    queue_->synchronize();
+    options_.links->send_output(chunk, micro_batch);
+  }
+}
+
+double StageRunner::backward(int chunk,
+                             long micro_batch,
+                             const ModelInput& input,
+                             float loss_scale,
+                             const BackwardTarget& target) {
+  PassBoundary boundary;
+  if (options_.links != nullptr) {
+    boundary = options_.links->backward_boundary(
+        chunk, micro_batch, input.batch * options_.rows_per_sample);
+  }
+  double loss = 0;
+  {
+    const TraceSpan span("backward", "pass");
+    const auto ready = [&](long first) {
+      target.ready(first);
+      if (options_.links != nullptr) {
+        options_.world->poll();
+      }
+    };
+    Pass pass =
+        make_pass(chunk,
+                  boundary,
+                  {.gradients = target.gradients, .accumulate = target.accumulate, .ready = ready},
+                  options_.recompute);
+    loss = chunks_[static_cast<std::size_t>(chunk)].model->backward(pass, input, loss_scale).sum;
+  }
+  if (options_.links != nullptr) {
+    queue_->synchronize();
+    options_.links->send_gradient(chunk, micro_batch);
+  }
+  return loss;
+}
+
+void StageRunner::expect(int chunk, long micro_batch, bool is_forward) {
+  if (options_.links == nullptr) {
+    return;
+  }
+  if (is_forward) {
+    options_.links->expect_input(chunk, micro_batch);
+  } else {
+    options_.links->expect_gradient(chunk, micro_batch);
+  }
+}
+
+LossPart StageRunner::evaluate(long micro_batch, const ModelInput& input) {
+  const auto nothing = [](long) {};
+  LossPart part;
+  for (int chunk = 0; chunk < num_chunks(); ++chunk) {
+    PassBoundary boundary;
+    if (options_.links != nullptr) {
+      boundary = options_.links->forward_boundary(
+          chunk, micro_batch, input.batch * options_.rows_per_sample);
+    }
+    Pass pass = make_pass(chunk,
+                          boundary,
+                          {.gradients = Gradients(state_->table(), nullptr), .ready = nothing},
+                          Recompute::kFull);
+    part = chunks_[static_cast<std::size_t>(chunk)].model->evaluate(pass, input);
+    if (options_.links != nullptr) {
+      queue_->synchronize();
+      options_.links->send_output(chunk, micro_batch);
+    }
+  }
+  return part;
+}
+
+void StageRunner::finish() {
+  if (options_.links != nullptr) {
+    options_.links->finish();
+  }
+}
+
+}  // namespace lockstep

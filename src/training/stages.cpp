@@ -1,0 +1,68 @@
+#include "training/stages.h"
+
+namespace lockstep {
+namespace {
+
+// Rows of a sample that norms of this rank work on.
+long rows_per_sample(const ModelConfig& model, const ModelChunks& chunks) {
+  return chunks.front()->parameters().split().own_tokens(model.seq_length).size();
+}
+
+std::vector<Model*> pointers_to(const ModelChunks& chunks) {
+  std::vector<Model*> models;
+  for (const auto& chunk : chunks) {
+    models.push_back(chunk.get());
+  }
+  return models;
+}
+
+}  // namespace
+
+Stages::Stages(const ModelConfig& model,
+               const ModelParts& parts,
+               const Mesh& mesh,
+               const PassMemory& memory,
+               const PipelinePlan& pipeline,
+               const ModelState& state,
+               const Options& options,
+               Queue& queue) {
+  const ModelChunks& chunks = parts.chunks_of(mesh.world().rank());
+  if (mesh.shape().tensor > 1) {
+    tensor_.emplace(mesh.tensor(), memory.tensor);
+  }
+  const long rows = rows_per_sample(model, chunks);
+  if (mesh.shape().pipeline > 1) {
+    links_.emplace(mesh.pipeline(),
+                   PipelineLinks::Sizes{.rows = rows * options.micro_batch_size,
+                                        .cols = model.hidden_size,
+                                        .dtype = options.dtype,
+                                        .in_flight = pipeline.in_flight,
+                                        .chunks = static_cast<int>(chunks.size())},
+                   queue);
+  }
+  runner_.emplace(pointers_to(chunks),
+                  state,
+                  memory.stacks,
+                  StageRunner::Options{.tensor = tensor_ ? &*tensor_ : nullptr,
+                                       .recompute = options.recompute,
+                                       .links = links_ ? &*links_ : nullptr,
+                                       .world = &mesh.world(),
+                                       .rows_per_sample = rows},
+                  queue);
+}
+
+PassMeasure pass_measure(const ModelConfig& model,
+                         const MeshShape& mesh,
+                         const ModelChunks& chunks,
+                         DType dtype,
+                         PassKind kind,
+                         std::vector<long> batch_sizes) {
+  PassMeasure measure{.dtype = dtype, .kind = kind, .batch_sizes = std::move(batch_sizes)};
+  if (mesh.pipeline > 1) {
+    measure.boundary_cols = model.hidden_size;
+    measure.boundary_rows = rows_per_sample(model, chunks);
+  }
+  return measure;
+}
+
+}  // namespace lockstep

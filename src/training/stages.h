@@ -1,0 +1,53 @@
+// What a rank runs passes with: groups, messages and stacks, put together from a plan.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "parallel/mesh.h"
+#include "parallel/model_parts.h"
+#include "parallel/pipeline_plan.h"
+#include "parallel/stage_runner.h"
+#include "training/memory_plan.h"
+
+namespace lockstep {
+
+/// Tensor group, pipeline links and runner of a rank. Everything but the state is taken here.
+class Stages {
+ public:
+  struct Options {
+    DType dtype = DType::kF32;
+    Recompute recompute = Recompute::kNone;
+    long micro_batch_size = 1;
+  };
+
+  /// Collective over the tensor group. `parts` and `mesh` outlive this.
+  Stages(const ModelConfig& model,
+         const ModelParts& parts,
+         const Mesh& mesh,
+         const PassMemory& memory,
+         const PipelinePlan& pipeline,
+         const ModelState& state,
+         const Options& options,
+         Queue& queue);
+
+  [[nodiscard]] StageRunner& runner() { return *runner_; }
+  [[nodiscard]] std::size_t stack_bytes() const { return runner_->stack_bytes(); }
+  [[nodiscard]] std::size_t link_bytes() const { return links_ ? links_->bytes() : 0; }
+
+ private:
+  std::optional<TensorGroup> tensor_;
+  std::optional<PipelineLinks> links_;
+  std::optional<StageRunner> runner_;
+};
+
+/// How passes of this model on this mesh are measured.
+PassMeasure pass_measure(const ModelConfig& model,
+                         const MeshShape& mesh,
+                         const ModelChunks& chunks,
+                         DType dtype,
+                         PassKind kind,
+                         std::vector<long> batch_sizes);
+
+}  // namespace lockstep
