@@ -37,6 +37,10 @@ Mesh::Mesh(const MeshShape& shape, Communicator& world)
       tensor_(group_along(colors_along(shape, &MeshPosition::tensor), shape.tensor)),
       pipeline_(group_along(colors_along(shape, &MeshPosition::pipeline), shape.pipeline)) {
   LOCKSTEP_CHECK(world.size() == shape.num_ranks());
+  world.set_name("world");  // before the axes: the world may be one of them
+  data_->set_name("data");
+  pipeline_->set_name("pipeline");
+  tensor_->set_name("tensor");
 }
 
 Communicator* Mesh::group_along(std::span<const int> color_of, int degree) {

@@ -21,6 +21,7 @@
 #include "parallel/step_executor.h"
 #include "parallel/whole_model.h"
 #include "training/collectively.h"
+#include "training/rank_work.h"
 #include "training/run_reporter.h"
 #include "training/run_setup.h"
 #include "training/signals.h"
@@ -78,6 +79,7 @@ class Run {
   long step_ = 0;             ///< updates (or skipped steps) done
 
   Mesh mesh_;
+  WorkMeter meter_;
   ModelState state_;
   GradientReducer reducer_;
   StepExchange exchange_;
@@ -101,6 +103,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
       queue_(&queue),
       bytes_before_(queue.allocated_bytes() + group.allocated_bytes()),
       mesh_(setup_.mesh_shape, group),
+      meter_(mesh_, queue),
       state_(setup_.parts->table_of(group.rank()),
              setup_.dtype,
              config.optimizer,
@@ -333,6 +336,7 @@ void Run::report(const StepResult& result, double lr) {
 }
 
 void Run::evaluate() {
+  const WorkPause pause(meter_);
   const std::int64_t begin = now_ns();
   const Evaluation evaluation = evaluator_->run(stages_.runner(), setup_.layout, mesh_);
   if (is_writer()) {
@@ -342,6 +346,7 @@ void Run::evaluate() {
 }
 
 void Run::save(bool required) {
+  const WorkPause pause(meter_);
   const std::int64_t begin = now_ns();
   // The older checkpoints are still there: training is worth more than one in between. The last
   // one must be written, or the exit status would promise what is not there.
@@ -380,8 +385,10 @@ TrainingEnd Run::loop() {
   group_->barrier();
   tracer_->set_origin(now_ns());
   if (is_writer()) {
-    reporter_->begin(samples_done(step_));
+    reporter_->begin(samples_done(step_), meter_);
   }
+  const long first_step = step_;
+  meter_.resume();
   TrainingEnd end = TrainingEnd::kFinished;
   while (step_ < last_step()) {
     const StepResult result = take_step();
@@ -402,6 +409,15 @@ TrainingEnd Run::loop() {
       end = TrainingEnd::kStopped;
       break;
     }
+  }
+  meter_.pause();
+  if (step_ > first_step) {
+    const RankWork work = meter_.total();
+    log::info("work of this rank in {} steps: {:.0f} operations, {:.0f} bytes sent ({})",
+              step_ - first_step,
+              work.operations,
+              work.bytes_sent(),
+              work.text());
   }
   finish(end);
   return end;
