@@ -67,6 +67,8 @@ class Run {
   void evaluate();
   /// `required`: nothing comes after it, so a failure to write is an error.
   void save(bool required);
+  /// In every rank's log: what it did in `steps` steps.
+  void log_work(long steps) const;
   void finish(TrainingEnd end);
   [[nodiscard]] RunState run_state() const;
   [[nodiscard]] std::size_t allocated_bytes() const;
@@ -411,16 +413,21 @@ TrainingEnd Run::loop() {
     }
   }
   meter_.pause();
-  if (step_ > first_step) {
-    const RankWork work = meter_.total();
-    log::info("work of this rank in {} steps: {:.0f} operations, {:.0f} bytes sent ({})",
-              step_ - first_step,
-              work.operations,
-              work.bytes_sent(),
-              work.text());
-  }
+  log_work(step_ - first_step);
   finish(end);
   return end;
+}
+
+void Run::log_work(long steps) const {
+  if (steps == 0) {
+    return;
+  }
+  const RankWork work = meter_.total();
+  log::info("work of this rank in {} steps: {:.0f} operations, {:.0f} bytes sent ({})",
+            steps,
+            work.operations,
+            work.bytes_sent(),
+            work.text());
 }
 
 void Run::finish(TrainingEnd end) {
