@@ -81,11 +81,14 @@ std::string help_text() {
 std::string version_text(const std::string& mpi_library) {
   const BuildInfo info = build_info();
   return fmt::format(
-      "lockstep {}\ncommit: {}\nbuild: {} ({})\ndevices: cpu\ncompiler: {}\nMPI: {}\nNCCL: none\n",
+      "lockstep {}\ncommit: {}\nbuild: {} ({})\ndevices: cpu\n"
+      "CUDA at build: {}; this version has no CUDA backend yet, run.device = cuda is refused\n"
+      "compiler: {}\nMPI: {}\nNCCL: not used\n",
       info.version,
       info.commit,
       info.build_type,
       info.options,
+      info.cuda,
       info.compiler,
       mpi_library.substr(0, mpi_library.find('\n')));
 }
