@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ struct CommandLine {
   bool help = false;
   bool version = false;
   bool print_config = false;
-  bool draw_schedule = false;  ///< of plan
+  bool draw_schedule = false;  ///< of plan, as the next two
+  bool json = false;
+  std::optional<std::string> ranks_per_host;
   std::string config_file;     ///< "": none
   Command command = Command::kNone;
   std::vector<std::string> arguments;

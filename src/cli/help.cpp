@@ -65,7 +65,9 @@ std::string help_text() {
       "\nFlags:\n"
       "  --config FILE                          read keys from a TOML file; flags win over it\n"
       "  --print-config                         print the effective configuration and exit\n"
-      "  --draw-schedule                        plan: draw the schedule of a pipeline\n"
+      "  --draw-schedule                        plan: draw the schedule of a pipeline instead\n"
+      "  --ranks-per-host N                     plan: neighbouring ranks a host [all on one]\n"
+      "  --json                                 plan: one JSON object, in bytes\n"
       "  --help, -h                             print this and exit\n"
       "  --version                              print version and build and exit\n"
       "\nKeys, as flags and in the sections of the file, with their defaults:\n";

@@ -34,6 +34,15 @@ std::size_t Evaluator::buffer_bytes() const {
   return (tokens_.size() + features_.size() + targets_.size()) * sizeof(float);
 }
 
+std::size_t Evaluator::planned_bytes(const DatasetInfo& dataset,
+                                     long micro_batch_size,
+                                     long max_samples) {
+  const long samples =
+      max_samples > 0 ? std::min(max_samples, dataset.num_samples) : dataset.num_samples;
+  const long numbers = dataset.inputs_per_sample + dataset.targets_per_sample;
+  return static_cast<std::size_t>(std::min(micro_batch_size, samples) * numbers) * sizeof(float);
+}
+
 ModelInput Evaluator::read(long first, long count) {
   const std::span<long> samples(samples_.data(), static_cast<std::size_t>(count));
   std::iota(samples.begin(), samples.end(), first);

@@ -120,7 +120,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
               setup_.pass_memory,
               setup_.pipeline,
               state_,
-              stage_options(config, setup_),
+              stage_options(config, setup_.dtype),
               queue),
       executor_(stages_.runner(),
                 state_,
@@ -410,8 +410,9 @@ TrainingEnd Run::loop() {
 void Run::finish(TrainingEnd end) {
   tracer_->finish();
   const std::size_t planned = setup_.memory.total();
-  if (!is_writer() && allocated_bytes() != planned) {
-    log::warn("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
+  if (!is_writer()) {
+    const auto say = allocated_bytes() == planned ? spdlog::level::debug : spdlog::level::warn;
+    spdlog::log(say, "memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
   }
   if (is_writer()) {
     checkpoints_->wait();

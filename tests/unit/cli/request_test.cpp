@@ -148,11 +148,25 @@ TEST_CASE("commands that are missing, unknown, doubled or later are refused") {
              Contains("checkpoint import is not yet available"));
 }
 
-TEST_CASE("plan draws schedules, and does nothing else yet") {
+TEST_CASE("flags of plan belong to plan, and those of its memory do not go with its drawing") {
+  const Request memory = request_of({"plan", "--json", "--ranks-per-host", "8"});
+  CHECK(memory.json);
+  CHECK(memory.ranks_per_host == 8);
+  CHECK_FALSE(memory.draw_schedule);
+  CHECK(request_of({"plan"}).ranks_per_host == 0);
+  CHECK(request_of({"plan", "--ranks-per-host=2"}).ranks_per_host == 2);
   CHECK(request_of({"plan", "--draw-schedule"}).draw_schedule);
-  CHECK_FALSE(request_of({"plan", "--print-config"}).draw_schedule);
-  check_refused({{{"plan"}, "plan without --draw-schedule is not yet available", ""},
-                 {{"train", "--draw-schedule"}, "--draw-schedule belongs to the command plan", ""},
+  check_refused({{{"train", "--draw-schedule"}, "--draw-schedule belongs to the command plan", ""},
+                 {{"train", "--json"}, "--json belongs to the command plan", ""},
+                 {{"--ranks-per-host", "2", "train"}, "--ranks-per-host belongs", ""},
+                 {{"plan", "--ranks-per-host", "0"}, "--ranks-per-host = 0", "at least 1"},
+                 {{"plan", "--ranks-per-host", "two"}, "--ranks-per-host = two", "an integer"},
+                 {{"plan", "--ranks-per-host"}, "--ranks-per-host needs a value", "an integer"},
+                 {{"plan", "--ranks-per-host="}, "--ranks-per-host", ""},
+                 {{"plan", "--draw-schedule", "--json"}, "--json does not go with", "draw"},
+                 {{"plan", "--parallel.schedule", "zero-bubble", "--parallel.pipeline", "2"},
+                  "--parallel.schedule = \"zero-bubble\" is not yet available",
+                  "1f1b"},
                  {{"plan", "--draw-schedule=true"}, "--draw-schedule takes no value", ""},
                  {{"plan", "--draw-schedule", "now"}, "plan: unexpected argument 'now'", ""}});
 }
