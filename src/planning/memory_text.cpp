@@ -1,6 +1,7 @@
 #include "planning/memory_text.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -101,7 +102,7 @@ std::string head_of(const MemoryReport& report, const PlanOutline& plan) {
   std::string text = fmt::format(
       "model: {}, {} parameters, {}\n"
       "mesh: {} x data, {} x pipeline, {} x tensor: {} rank{} on {} host{}\n"
-      "virtual layout: {} x data, {} x tensor\n"
+      "virtual layout: {} x data, {} x tensor; accumulators of gradients: {}\n"
       "a step: {} micro-batches of {}, {} a data rank at most\n",
       run.model.architecture,
       with_commas(static_cast<std::size_t>(report.num_parameters)),
@@ -115,6 +116,7 @@ std::string head_of(const MemoryReport& report, const PlanOutline& plan) {
       report.num_hosts == 1 ? "" : "s",
       run.virtual_data,
       run.virtual_tensor,
+      std::bit_width(static_cast<unsigned>(run.virtual_data / run.mesh.data)),
       all,
       train.micro_batch_size,
       ceil_div(all, static_cast<long>(run.mesh.data)));
