@@ -271,9 +271,10 @@ void check_strays(const CommandLine& line, const FlagScanner& scanner) {
 }
 
 void check_arguments(const CommandLine& line) {
-  const std::pair<const char*, bool> of_plan[] = {{"draw-schedule", line.draw_schedule},
-                                                  {"json", line.json},
-                                                  {"ranks-per-host", line.ranks_per_host.has_value()}};
+  const std::pair<const char*, bool> of_plan[] = {
+      {"draw-schedule", line.draw_schedule},
+      {"json", line.json},
+      {"ranks-per-host", line.ranks_per_host.has_value()}};
   for (const auto& [name, is_given] : of_plan) {
     if (is_given && line.command != Command::kPlan) {
       throw_request_error("--{} belongs to the command plan", name);

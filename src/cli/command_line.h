@@ -18,7 +18,7 @@ struct CommandLine {
   bool draw_schedule = false;  ///< of plan, as the next two
   bool json = false;
   std::optional<std::string> ranks_per_host;
-  std::string config_file;     ///< "": none
+  std::string config_file;  ///< "": none
   Command command = Command::kNone;
   std::vector<std::string> arguments;
   /// Of every key with a flag, its words: one, or several for a list.
