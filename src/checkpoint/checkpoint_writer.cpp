@@ -139,6 +139,10 @@ CheckpointWriter::File CheckpointWriter::write_tensors(const std::string& folder
 void CheckpointWriter::write(const RunState& state) {
   const std::string name = fmt::format("step-{:08d}", state.step);
   const fs::path folder = fs::path(directory_) / (".writing-" + name);
+  const auto discard = [&folder] {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  };
   try {
     fs::remove_all(folder);
     fs::create_directory(folder);
@@ -158,12 +162,18 @@ void CheckpointWriter::write(const RunState& state) {
     fs::rename(folder, final_folder);
     point_latest_to(directory_, name);
     fsync_directory(directory_);
+  } catch (const fs::filesystem_error& failure) {
+    discard();
+    throw_error("{}", failure.what());
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
+    discard();
     throw;
   }
-  remove_old();
+  try {
+    remove_old();
+  } catch (const fs::filesystem_error& failure) {
+    log::warn("an old checkpoint stays: {}", failure.what());  // the new one is there
+  }
 }
 
 void CheckpointWriter::remove_old() const {

@@ -33,12 +33,7 @@ const std::vector<CommandInfo>& command_table() {
        true},
       {C::kPrune, "prune", "", {}, "a sparse model from a checkpoint", false},
       {C::kQuantize, "quantize", "", {}, "a smaller model from a checkpoint", false},
-      {C::kPlan,
-       "plan",
-       "",
-       {},
-       "with --draw-schedule: the pipeline schedule and its bubbles",
-       true},
+      {C::kPlan, "plan", "", {}, "memory of a configuration's ranks, or its pipeline drawn", true},
       {C::kDoctor, "doctor", "", {}, "what is here, and whether it works", false},
       {C::kBench, "bench", "", {}, "kernels and collectives beside their limits", false},
   };

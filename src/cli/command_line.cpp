@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -16,7 +17,7 @@ namespace {
 // More words than any list has. An unlimited number would make CLI11 cut "[a,b]" at its commas.
 constexpr int kMaxListWords = 1 << 20;
 constexpr std::string_view kPlainFlags[] = {
-    "config", "print-config", "draw-schedule", "help", "version"};
+    "config", "print-config", "draw-schedule", "json", "ranks-per-host", "help", "version"};
 
 bool is_flag(const std::string& word) {
   return word.size() > 2 && word.starts_with("--");
@@ -26,12 +27,15 @@ bool takes_value(const std::string& name) {
   if (const Key* key = find_key(name)) {
     return key->type() != ValueType::kBool;
   }
-  return name == "config";
+  return name == "config" || name == "ranks-per-host";
 }
 
 std::string what_is_needed(const std::string& name) {
   const Key* key = find_key(name);
-  return key == nullptr ? "a file" : describe_allowed(*key);
+  if (key != nullptr) {
+    return describe_allowed(*key);
+  }
+  return name == "config" ? "a file" : "an integer, at least 1";
 }
 
 [[noreturn]] void refuse_flag(const std::string& name) {
@@ -82,7 +86,7 @@ class FlagScanner {
     if (!seen_.insert(name).second) {
       throw_request_error("--{} is given twice; give it once", name);
     }
-    if (plain && name != "config" && has_value) {
+    if (plain && !takes_value(name) && has_value) {
       throw_request_error("--{} takes no value", name);
     }
     if (has_value && words_[i].size() > equals + 1) {
@@ -134,6 +138,8 @@ class Grammar {
     config_ = app_.add_option("--config")->allow_extra_args(false);
     print_config_ = app_.add_flag("--print-config");
     draw_schedule_ = app_.add_flag("--draw-schedule");
+    json_ = app_.add_flag("--json");
+    ranks_per_host_ = app_.add_option("--ranks-per-host")->allow_extra_args(false);
     for (const Key& key : key_table()) {
       CLI::Option* option = app_.add_option("--" + key.full_name());
       option->allow_extra_args(false);
@@ -159,6 +165,10 @@ class Grammar {
     CommandLine line;
     line.print_config = print_config_->count() > 0;
     line.draw_schedule = draw_schedule_->count() > 0;
+    line.json = json_->count() > 0;
+    if (ranks_per_host_->count() > 0) {
+      line.ranks_per_host = ranks_per_host_->results().front();
+    }
     if (config_->count() > 0) {
       line.config_file = config_->results().front();
       if (line.config_file.empty()) {
@@ -224,6 +234,8 @@ class Grammar {
   CLI::Option* config_ = nullptr;
   CLI::Option* print_config_ = nullptr;
   CLI::Option* draw_schedule_ = nullptr;
+  CLI::Option* json_ = nullptr;
+  CLI::Option* ranks_per_host_ = nullptr;
   std::vector<CLI::Option*> flags_;  // in the order of the key table
   std::map<std::string, CLI::App*> first_words_;
   std::vector<CLI::App*> commands_;  // in the order of the command table
@@ -259,8 +271,17 @@ void check_strays(const CommandLine& line, const FlagScanner& scanner) {
 }
 
 void check_arguments(const CommandLine& line) {
-  if (line.draw_schedule && line.command != Command::kPlan) {
-    throw_request_error("--draw-schedule belongs to the command plan");
+  const std::pair<const char*, bool> of_plan[] = {
+      {"draw-schedule", line.draw_schedule},
+      {"json", line.json},
+      {"ranks-per-host", line.ranks_per_host.has_value()}};
+  for (const auto& [name, is_given] : of_plan) {
+    if (is_given && line.command != Command::kPlan) {
+      throw_request_error("--{} belongs to the command plan", name);
+    }
+    if (is_given && line.draw_schedule && name != of_plan[0].first) {
+      throw_request_error("--{} does not go with --draw-schedule", name);
+    }
   }
   if (line.command == Command::kNone) {
     if (!line.arguments.empty()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,10 @@ struct CommandLine {
   bool help = false;
   bool version = false;
   bool print_config = false;
-  bool draw_schedule = false;  ///< of plan
-  std::string config_file;     ///< "": none
+  bool draw_schedule = false;  ///< of plan, as the next two
+  bool json = false;
+  std::optional<std::string> ranks_per_host;
+  std::string config_file;  ///< "": none
   Command command = Command::kNone;
   std::vector<std::string> arguments;
   /// Of every key with a flag, its words: one, or several for a list.

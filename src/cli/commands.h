@@ -16,7 +16,7 @@ int run_evaluate(const Request& request, MpiRuntime& runtime);
 int run_tokenize(const Request& request, MpiRuntime& runtime);
 /// checkpoint inspect | verify | export; one rank works.
 int run_checkpoint(const Request& request, MpiRuntime& runtime);
-/// plan --draw-schedule; one rank prints to standard output.
+/// One rank prints to standard output: memory, or with --draw-schedule the schedule.
 int run_plan(const Request& request, MpiRuntime& runtime);
 
 }  // namespace lockstep

@@ -29,4 +29,18 @@ std::string to_toml(const Configuration& config) {
   return text;
 }
 
+TrainingConfig training_config(const Configuration& config) {
+  return {.model = config.model,
+          .data = config.data,
+          .train = config.train,
+          .run = config.run,
+          .parallel = config.parallel,
+          .optimizer = config.optimizer,
+          .lr_schedule = config.lr_schedule,
+          .checkpoint = config.checkpoint,
+          .fault = config.fault,
+          .log = config.log,
+          .text = to_toml(config)};
+}
+
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "optim/optimizer_config.h"
 #include "parallel/parallel_config.h"
 #include "training/train_config.h"
+#include "training/trainer.h"
 
 namespace lockstep {
 
@@ -45,6 +46,9 @@ struct Configuration {
 /// The beginning of a message about a value: "run.toml:12: train.steps = 5", "--train.steps = 5",
 /// or "train.steps = 1000 (default)". `key` must be in the key table.
 std::string describe_setting(const Configuration& config, std::string_view key);
+
+/// What training reads.
+TrainingConfig training_config(const Configuration& config);
 
 /// The complete configuration as TOML, by section, in the order of the key table. Reading it gives
 /// the same values: numbers are written with the fewest digits that identify them.

@@ -131,7 +131,7 @@ int run_evaluate(const Request& request, MpiRuntime& runtime) {
     pipeline = plan_pipeline(config.parallel, shape, position.pipeline, layout, {1});
   });
   Queue& queue = *rank.queue;
-  const Mesh mesh(shape, *rank.world);
+  Mesh mesh(shape, *rank.world);
   const int own_rank = rank.world->rank();
   ModelState state(parts->table_of(own_rank), dtype, {.name = "sgd"}, queue);
   load_on_all(config, *parts, state, *rank.world, queue);
@@ -139,7 +139,7 @@ int run_evaluate(const Request& request, MpiRuntime& runtime) {
   const std::vector<long> sizes{micro, std::max(1L, data->num_samples() % micro)};
   const ModelChunks& chunks = parts->chunks_of(own_rank);
   const PassMemory memory = measure_passes(
-      chunks, pass_measure(config.model, shape, chunks, dtype, PassKind::kEvaluate, sizes));
+      chunks, pass_measure(config.model, shape, chunks, dtype, PassUse::kEvaluate, sizes));
   Stages stages(config.model,
                 *parts,
                 mesh,

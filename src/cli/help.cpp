@@ -65,7 +65,9 @@ std::string help_text() {
       "\nFlags:\n"
       "  --config FILE                          read keys from a TOML file; flags win over it\n"
       "  --print-config                         print the effective configuration and exit\n"
-      "  --draw-schedule                        plan: draw the schedule of a pipeline\n"
+      "  --draw-schedule                        plan: draw the schedule of a pipeline instead\n"
+      "  --ranks-per-host N                     plan: neighbouring ranks a host [all on one]\n"
+      "  --json                                 plan: one JSON object, in bytes\n"
       "  --help, -h                             print this and exit\n"
       "  --version                              print version and build and exit\n"
       "\nKeys, as flags and in the sections of the file, with their defaults:\n";
@@ -83,11 +85,14 @@ std::string help_text() {
 std::string version_text(const std::string& mpi_library) {
   const BuildInfo info = build_info();
   return fmt::format(
-      "lockstep {}\ncommit: {}\nbuild: {} ({})\ndevices: cpu\ncompiler: {}\nMPI: {}\nNCCL: none\n",
+      "lockstep {}\ncommit: {}\nbuild: {} ({})\ndevices: cpu\n"
+      "CUDA at build: {}; this version has no CUDA backend yet, run.device = cuda is refused\n"
+      "compiler: {}\nMPI: {}\nNCCL: not used\n",
       info.version,
       info.commit,
       info.build_type,
       info.options,
+      info.cuda,
       info.compiler,
       mpi_library.substr(0, mpi_library.find('\n')));
 }

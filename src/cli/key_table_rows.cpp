@@ -313,8 +313,6 @@ const std::vector<NotYetAvailable>& not_yet_available() {
       {"run.device", {"auto", "cpu"}},
       {"run.precision", {"f32", "bf16"}},
       {"parallel.schedule", {"gpipe", "1f1b", "interleaved"}, true},
-      {"parallel.zero_stage", {"0", "1"}},
-      {"parallel.accumulate", {}},
       {"parallel.backend", {"auto", "mpi"}},
       {"generate", {}},
       {"quantize", {}},

@@ -46,6 +46,17 @@ std::optional<Value> value_from_words(ValueType type, const std::vector<std::str
   }
 }
 
+long read_ranks_per_host(const std::optional<std::string>& word) {
+  if (!word) {
+    return 0;
+  }
+  const std::optional<Value> value = scalar_from_text(ValueType::kInteger, *word);
+  if (!value || std::get<long>(*value) < 1) {
+    throw_request_error("--ranks-per-host = {}: expected an integer, at least 1", shown({*word}));
+  }
+  return std::get<long>(*value);
+}
+
 void apply_flags(Configuration& config, const CommandLine& line) {
   for (const auto& [name, words] : line.words) {
     const Key& key = *find_key(name);
@@ -78,16 +89,17 @@ Request parse_request(int argc, const char* const* argv) {
   request.command = line.command;
   request.arguments = line.arguments;
   request.draw_schedule = line.draw_schedule;
-  if (request.kind == Request::Kind::kCommand && request.command == Command::kPlan &&
-      !request.draw_schedule) {
-    throw_request_error("plan without --draw-schedule is not yet available");
-  }
+  request.json = line.json;
+  request.ranks_per_host = read_ranks_per_host(line.ranks_per_host);
   if (!line.config_file.empty()) {
     apply_toml_file(request.config, line.config_file);
   }
   apply_flags(request.config, line);
   check_configuration(request.config, request.command);
   if (request.kind == Request::Kind::kCommand) {
+    if (request.command == Command::kPlan && !request.draw_schedule) {
+      check_available(request.config, Command::kTrain);  // what can be drawn may not train yet
+    }
     check_needed_keys(request.command, request.config);
   }
   request.warnings = warnings_about(request.config);

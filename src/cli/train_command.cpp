@@ -19,18 +19,9 @@ int run_train(const Request& request, MpiRuntime& runtime) {
     adopt_model_of_source(config);
     check_model(config);
   });
-  const TrainingConfig training{.model = config.model,
-                                .data = config.data,
-                                .train = config.train,
-                                .run = config.run,
-                                .parallel = config.parallel,
-                                .optimizer = config.optimizer,
-                                .lr_schedule = config.lr_schedule,
-                                .checkpoint = config.checkpoint,
-                                .fault = config.fault,
-                                .log = config.log,
-                                .text = to_toml(config)};
-  return train(training, *rank.world, *rank.queue) == TrainingEnd::kStopped ? kStoppedStatus : 0;
+  return train(training_config(config), *rank.world, *rank.queue) == TrainingEnd::kStopped
+             ? kStoppedStatus
+             : 0;
 }
 
 }  // namespace lockstep

@@ -135,6 +135,9 @@ class Communicator {
   /// Lets started operations of this and all related groups progress; cheap when there are none.
   virtual void poll() = 0;
 
+  /// What traces call this group. A literal.
+  virtual void set_name(const char* /*name*/) {}
+
   /// Gives up after this many seconds of waiting for other ranks; 0: never.
   virtual void set_time_limit(double seconds) = 0;
 

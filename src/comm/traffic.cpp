@@ -22,8 +22,28 @@ const char* name_of(TrafficKind kind) {
   return "";
 }
 
+const char* name_of_wait_for(TrafficKind kind) {
+  switch (kind) {
+    case TrafficKind::kAllReduce:
+      return "wait for all_reduce";
+    case TrafficKind::kNativeAllReduce:
+      return "wait for native_all_reduce";
+    case TrafficKind::kReduceScatter:
+      return "wait for reduce_scatter";
+    case TrafficKind::kAllGather:
+      return "wait for all_gather";
+    case TrafficKind::kValues:
+      return "wait for values";
+    case TrafficKind::kBroadcast:
+      return "wait for broadcast";
+    case TrafficKind::kSend:
+      return "wait for send";
+  }
+  return "";
+}
+
 Traffic::Traffic() {
-  for (std::size_t i = 0; i < kNumKinds; ++i) {
+  for (std::size_t i = 0; i < kNumTrafficKinds; ++i) {
     counts_[i].kind = name_of(static_cast<TrafficKind>(i));
   }
 }

@@ -28,6 +28,10 @@ enum class TrafficKind {
 /// "all_reduce", "native_all_reduce", "reduce_scatter", "all_gather", "values", "broadcast" or
 /// "send".
 const char* name_of(TrafficKind kind);
+/// The same as a trace calls a wait for it: "wait for all_reduce". Literals, both.
+const char* name_of_wait_for(TrafficKind kind);
+
+inline constexpr std::size_t kNumTrafficKinds = 7;
 
 class Traffic {
  public:
@@ -45,8 +49,7 @@ class Traffic {
   [[nodiscard]] double bytes() const;
 
  private:
-  static constexpr std::size_t kNumKinds = 7;
-  std::array<TrafficCount, kNumKinds> counts_;
+  std::array<TrafficCount, kNumTrafficKinds> counts_;
 };
 
 }  // namespace lockstep

@@ -14,9 +14,9 @@ IndexRange owned_range(const BatchReaderOptions& options, long num_micro_batches
           part_of(num_micro_batches, options.num_virtual, options.virtual_end - 1).end};
 }
 
-long sample_bytes(const Dataset& dataset) {
+long sample_bytes(const DatasetInfo& dataset) {
   constexpr long kElementBytes = 4;  // ids, features and targets alike
-  return kElementBytes * (dataset.inputs_per_sample() + dataset.targets_per_sample());
+  return kElementBytes * (dataset.inputs_per_sample + dataset.targets_per_sample);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ BatchReader::BatchReader(const Dataset& dataset,
   LOCKSTEP_CHECK(options.virtual_begin >= 0 && options.virtual_begin < options.virtual_end &&
                  options.virtual_end <= options.num_virtual);
 
-  const Needs needs = needs_of(dataset, plan, options);
+  const Needs needs = needs_of(dataset.info(), plan, options);
   samples_.reserve(static_cast<std::size_t>(needs.numbers));
   allocate(slots_[0], needs.samples, needs.micro_batches);
   if (needs.thread) {
@@ -48,7 +48,7 @@ BatchReader::BatchReader(const Dataset& dataset,
   }
 }
 
-BatchReader::Needs BatchReader::needs_of(const Dataset& dataset,
+BatchReader::Needs BatchReader::needs_of(const DatasetInfo& dataset,
                                          const BatchPlan& plan,
                                          const BatchReaderOptions& options) {
   const long largest_batch = plan.largest_batch();
@@ -59,14 +59,14 @@ BatchReader::Needs BatchReader::needs_of(const Dataset& dataset,
   needs.micro_batches =
       ceil_div(all * (options.virtual_end - options.virtual_begin), options.num_virtual);
   needs.samples = std::min(needs.micro_batches * options.micro_batch_size, largest_batch);
-  needs.numbers = dataset.info().ignore_token >= 0 ? largest_batch : needs.samples;
+  needs.numbers = dataset.ignore_token >= 0 ? largest_batch : needs.samples;
   needs.thread = options.read_ahead == ReadAhead::kThread ||
                  (options.read_ahead == ReadAhead::kAuto &&
                   needs.samples * sample_bytes(dataset) > kReadAheadBytes);
   return needs;
 }
 
-std::uint64_t BatchReader::planned_bytes(const Dataset& dataset,
+std::uint64_t BatchReader::planned_bytes(const DatasetInfo& dataset,
                                          const BatchPlan& plan,
                                          const BatchReaderOptions& options) {
   const Needs needs = needs_of(dataset, plan, options);

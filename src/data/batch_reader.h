@@ -73,8 +73,8 @@ class BatchReader {
   /// Bytes of all buffers for samples.
   [[nodiscard]] std::uint64_t buffer_bytes() const;
 
-  /// What buffer_bytes() of a reader made with the same arguments will be.
-  static std::uint64_t planned_bytes(const Dataset& dataset,
+  /// What buffer_bytes() of a reader of such a data set will be.
+  static std::uint64_t planned_bytes(const DatasetInfo& dataset,
                                      const BatchPlan& plan,
                                      const BatchReaderOptions& options);
 
@@ -97,7 +97,7 @@ class BatchReader {
     bool thread = false;
   };
 
-  static Needs needs_of(const Dataset& dataset,
+  static Needs needs_of(const DatasetInfo& dataset,
                         const BatchPlan& plan,
                         const BatchReaderOptions& options);
   void allocate(Slot& slot, long num_samples, long num_micro_batches) const;

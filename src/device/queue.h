@@ -38,11 +38,17 @@ class Queue {
   virtual void seal_workspace() = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
 
+  /// Floating-point operations (a multiply-add is two) of the matrix products and attentions put in so
+  /// far; `launch` counts them.
+  [[nodiscard]] double operations() const { return operations_; }
+  void count_operations(double operations) { operations_ += operations; }
+
  protected:
   explicit Queue(DeviceKind kind) : kind_(kind) {}
 
  private:
   DeviceKind kind_;
+  double operations_ = 0;
 };
 
 }  // namespace lockstep

@@ -76,6 +76,17 @@ JsonLinesWriter& JsonLinesWriter::number(std::string_view key, double value) {
   return *this;
 }
 
+JsonLinesWriter& JsonLinesWriter::open(std::string_view key) {
+  put_key(key);
+  put("{");
+  return *this;
+}
+
+JsonLinesWriter& JsonLinesWriter::close() {
+  put("}");
+  return *this;
+}
+
 void JsonLinesWriter::end() {
   put("}\n");
   file_.append(line_);
@@ -88,7 +99,7 @@ void JsonLinesWriter::put(std::string_view bytes) {
 }
 
 void JsonLinesWriter::put_key(std::string_view key) {
-  put(line_.size() > 1 ? ",\"" : "\"");
+  put(line_.back() != '{' ? ",\"" : "\"");
   put(key);
   put("\":");
 }

@@ -1,4 +1,4 @@
-// JSON lines: one flat JSON object a line, appended while a run goes on and read back after it.
+// JSON lines: one JSON object a line, appended while a run goes on and read back after it.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,10 @@ class JsonLinesWriter {
 
   /// The fewest digits that read back as the same value. Not finite: null.
   JsonLinesWriter& number(std::string_view key, double value);
+
+  /// An object as a value: what follows until `close` is in it.
+  JsonLinesWriter& open(std::string_view key);
+  JsonLinesWriter& close();
 
   /// Writes the line: all of it or, throwing Error, nothing. One system call, no allocation.
   void end();

@@ -51,6 +51,7 @@ struct AttentionShape {
 /// (seq_length, head_dim, dtype) alone.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
+  static constexpr bool kCountsOperations = true;
 
   AttentionShape shape;
   Matrix q;
@@ -71,6 +72,7 @@ void launch(Queue& queue, const AttentionForward& op);
 /// themselves, else an f32 copy of both.
 struct AttentionBackward {
   static constexpr const char* kName = "attention_backward";
+  static constexpr bool kCountsOperations = true;
 
   AttentionShape shape;
   Matrix q;

@@ -14,9 +14,14 @@ namespace lockstep {
 ///   static constexpr const char* kName;
 ///   Cost cost() const;
 ///   std::size_t workspace_bytes() const;   // scratch it takes from the queue; 0 if none
-/// and a line in kernels/cpu/backend.h.
+/// and a line in kernels/cpu/backend.h. One with
+///   static constexpr bool kCountsOperations = true;
+/// adds to the queue's operations().
 template <typename Op>
 void dispatch(Queue& queue, const Op& op) {
+  if constexpr (requires { Op::kCountsOperations; }) {
+    queue.count_operations(op.cost().operations);
+  }
   switch (queue.kind()) {
     case DeviceKind::kCpu:
       select_instruction_set();

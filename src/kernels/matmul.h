@@ -15,6 +15,7 @@ namespace lockstep {
 /// the operand of the shorter side of c in f32: 4 k min(m, n) bytes, about.
 struct MatMul {
   static constexpr const char* kName = "matmul";
+  static constexpr bool kCountsOperations = true;
 
   Matrix a;
   bool transpose_a = false;

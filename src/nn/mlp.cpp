@@ -1,5 +1,6 @@
 #include "nn/mlp.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ class Mlp final : public Model {
   Mlp(const ModelConfig& config, DType dtype, TensorSplit split);
 
   void reserve_slots(int count) override;
+  [[nodiscard]] std::vector<int> weight_order(PassKind kind) const override;
   void forward(Pass& pass, const ModelInput& batch) override;
   LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
   LossPart evaluate(Pass& pass, const ModelInput& batch) override;
@@ -32,6 +34,7 @@ class Mlp final : public Model {
     long outputs = 0;
     long stored_outputs = 0;  ///< with the padding of a split by outputs
     bool by_output = false;
+    int unit = 0;
   };
 
   [[nodiscard]] bool is_last(std::size_t layer) const { return layer + 1 == layers_.size(); }
@@ -66,6 +69,7 @@ Mlp::Mlp(const ModelConfig& config, DType dtype, TensorSplit split)
     layer.stored_outputs = layer.by_output ? split.local_blocks() * out.block_size : layer.outputs;
     const double bound = 1.0 / std::sqrt(static_cast<double>(layer.inputs));
     const std::string name = "layers." + std::to_string(i);
+    layer.unit = table_.begin_unit();
     layer.linear.weight = table_.add({.name = name + ".weight",
                                       .shape = {layer.outputs, layer.inputs},
                                       .initialisation = Initialisation::kUniform,
@@ -85,6 +89,17 @@ Mlp::Mlp(const ModelConfig& config, DType dtype, TensorSplit split)
   end_of_declarations();
   z_.resize(count);
   act_.resize(count);
+}
+
+std::vector<int> Mlp::weight_order(PassKind kind) const {
+  std::vector<int> order;
+  for (const Layer& layer : layers_) {
+    order.push_back(layer.unit);
+  }
+  if (kind == PassKind::kBackward) {
+    std::reverse(order.begin(), order.end());
+  }
+  return order;
 }
 
 void Mlp::reserve_slots(int count) {
@@ -144,7 +159,9 @@ void Mlp::forward(Pass& pass, const ModelInput& batch) {
         CastToBFloat16{.from = batch.features, .to = act_[0].data, .count = batch.batch * inputs});
   }
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    pass.enter_weights(layers_[layer].unit);
     layer_forward(pass, layer);
+    pass.leave_weights(layers_[layer].unit);
   }
 }
 
@@ -176,6 +193,8 @@ LossPart Mlp::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
     const Layer& layer = layers_[index];
     const Matrix x = act_[index];
     const Matrix dx = index == 0 ? Matrix{} : pass.stack.push(dtype_, x.rows, x.cols);
+    pass.enter_weights(layer.unit);
+    pass.enter_gradients(layer.unit);
     if (layer.by_output) {
       const StackScope scratch(pass.scratch());
       const int blocks = table_[layer.linear.weight].num_blocks;
@@ -194,6 +213,7 @@ LossPart Mlp::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
     } else {
       row_linear_backward(pass, layer.linear, x, d, dx, {});
     }
+    pass.leave_weights(layer.unit);
     pass.gradients_ready(table_[layer.linear.weight].offset);
     if (dx) {
       launch(pass.queue,

@@ -1,6 +1,7 @@
 // A model: one rank's maths, from a micro-batch to gradients.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -37,6 +38,10 @@ class Model {
   /// Several micro-batches may be between forward and backward, each in its slot (PassBoundary). One
   /// without a call. Allocates.
   virtual void reserve_slots(int count) = 0;
+
+  /// The units whose weights a pass reads, in order; a unit may come twice.
+  enum class PassKind : std::uint8_t { kForward, kBackward, kEvaluate };
+  [[nodiscard]] virtual std::vector<int> weight_order(PassKind kind) const = 0;
 
   /// Pushes the activations of `batch`.
   virtual void forward(Pass& pass, const ModelInput& batch) = 0;

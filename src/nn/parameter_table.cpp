@@ -50,6 +50,13 @@ void Parameter::for_each_run(FunctionRef<void(long, long, long)> run) const {
       });
 }
 
+int ParameterTable::begin_unit() {
+  if (units_.empty() || units_.back().size() > 0) {
+    units_.push_back({flat_size_, flat_size_});
+  }
+  return static_cast<int>(units_.size()) - 1;
+}
+
 int ParameterTable::add(ParameterSpec spec) {
   LOCKSTEP_CHECK(spec.shape.size() == 1 || spec.shape.size() == 2);
   const bool is_new = index_of_.emplace(spec.name, static_cast<int>(parameters_.size())).second;
@@ -73,6 +80,12 @@ int ParameterTable::add(ParameterSpec spec) {
   parameter.block_stride = round_up(parameter.block_rows * parameter.block_cols, kChunkElements);
   parameter.offset = flat_size_;
   flat_size_ += parameter.stored_elements();
+  if (units_.empty()) {
+    begin_unit();
+    units_.back().begin = parameter.offset;
+  }
+  units_.back().end = flat_size_;
+  parameter.unit = static_cast<int>(units_.size()) - 1;
   if (parameter.tied_input) {
     LOCKSTEP_CHECK(tied_index_ < 0);
     tied_index_ = static_cast<int>(parameters_.size());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "base/integers.h"
 #include "nn/tensor_split.h"
 
 namespace lockstep {
@@ -46,6 +47,7 @@ struct Parameter : ParameterSpec {
   long block_cols = 0;
   long block_stride = 0;  ///< elements from block to block: a multiple of kChunkElements
   long offset = 0;        ///< of the first stored block, in elements
+  int unit = 0;           ///< see ParameterTable::begin_unit
 
   [[nodiscard]] long rows() const { return shape.size() == 2 ? shape[0] : 1; }
   [[nodiscard]] long cols() const { return shape.back(); }
@@ -70,6 +72,10 @@ class ParameterTable {
   /// Holds the rank's blocks of split parameters and all of the others.
   explicit ParameterTable(TensorSplit split) : split_(split) {}
 
+  /// What is declared from here on, up to the next call, is a unit: parameters that are gathered and
+  /// reduced together where ranks share them. Returns its number.
+  int begin_unit();
+
   /// Declares the next parameter and returns its index. Names are unique.
   int add(ParameterSpec spec);
 
@@ -83,6 +89,8 @@ class ParameterTable {
   }
   [[nodiscard]] const TensorSplit& split() const { return split_; }
 
+  /// Elements of each unit, which follow each other without gaps.
+  [[nodiscard]] const std::vector<IndexRange>& units() const { return units_; }
   /// Elements of the flat parameter buffer.
   [[nodiscard]] long flat_size() const { return flat_size_; }
   /// Elements of the region in front of the gradients; 0 without a tied embedding.
@@ -99,6 +107,7 @@ class ParameterTable {
  private:
   TensorSplit split_;
   std::vector<Parameter> parameters_;
+  std::vector<IndexRange> units_;
   std::unordered_map<std::string, int> index_of_;
   long flat_size_ = 0;
   long tied_size_ = 0;

@@ -44,6 +44,19 @@ struct PassBoundary {
   int slot = 0;
 };
 
+/// Where ranks share weights and gradients: brings the weights of a unit (ParameterTable) while they are
+/// used, and memory for its gradients.
+class UnitAccess {
+ public:
+  virtual ~UnitAccess() = default;
+  /// Before the weights of `unit` are read. The units of a pass come in Model::weight_order.
+  virtual void enter_weights(int unit) = 0;
+  /// After they were read.
+  virtual void leave_weights(int unit) = 0;
+  /// Before gradients of `unit` are written; units().size(): the tied input side.
+  virtual void enter_gradients(int unit) = 0;
+};
+
 /// Everything a layer needs beside its inputs.
 // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): always made with all its parts
 struct Pass {
@@ -64,7 +77,23 @@ struct Pass {
   /// stack of its own, and has one of these.
   ActivationStack* scratch_stack = nullptr;
   PassBoundary boundary = {};
+  UnitAccess* units = nullptr;  ///< null: all is there
 
+  void enter_weights(int unit) const {
+    if (units != nullptr) {
+      units->enter_weights(unit);
+    }
+  }
+  void leave_weights(int unit) const {
+    if (units != nullptr) {
+      units->leave_weights(unit);
+    }
+  }
+  void enter_gradients(int unit) const {
+    if (units != nullptr) {
+      units->enter_gradients(unit);
+    }
+  }
   [[nodiscard]] ActivationStack& scratch() const {
     return scratch_stack == nullptr ? stack : *scratch_stack;
   }

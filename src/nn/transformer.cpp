@@ -53,6 +53,7 @@ class Transformer final : public Model {
               std::shared_ptr<ParameterTable> table);
 
   void reserve_slots(int count) override;
+  [[nodiscard]] std::vector<int> weight_order(PassKind kind) const override;
   void forward(Pass& pass, const ModelInput& batch) override;
   LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
   LossPart evaluate(Pass& pass, const ModelInput& batch) override;
@@ -102,6 +103,13 @@ class Transformer final : public Model {
   double head_backward(Pass& pass, const ModelInput& batch, float loss_scale, Matrix d);
 
   std::vector<Kept> slots_;
+
+  // Numbers of units, -1 for one that is not here.
+  int front_unit_ =
+      -1;  ///< embedding and positions, unless a tied embedding leaves positions alone
+  std::vector<int> layer_units_;
+  int norm_unit_ = -1;
+  int head_unit_ = -1;
 };
 
 Transformer::Transformer(const ModelConfig& config,
@@ -155,6 +163,9 @@ void Transformer::declare_parameters() {
       .split_dimension = 0,
       .parts = {{vocab_, ceil_div(vocab_, static_cast<long>(shape_.split.num_blocks))}}};
   const bool ties_here = tied_ && part_.embeds && part_.has_head;
+  if (part_.embeds && (!ties_here || !shape_.rotary)) {
+    front_unit_ = table_.begin_unit();
+  }
   if (part_.embeds && !ties_here) {
     ParameterSpec embedding = vocabulary;
     embedding.is_shared = tied_;
@@ -169,11 +180,13 @@ void Transformer::declare_parameters() {
                              .parts = {}});
   }
   for (int layer = part_.first_layer; layer < part_.end_layer; ++layer) {
+    layer_units_.push_back(table_.begin_unit());
     layers_.emplace_back(shape_, layer, table_);
   }
   if (!part_.has_head) {
     return;
   }
+  norm_unit_ = table_.begin_unit();
   norm_gain_ = table_.add({.name = "norm.weight",
                            .shape = {shape_.hidden},
                            .initialisation = Initialisation::kOne,
@@ -181,6 +194,7 @@ void Transformer::declare_parameters() {
   if (shape_.norm == NormKind::kLayer) {
     norm_bias_ = table_.add({.name = "norm.bias", .shape = {shape_.hidden}, .parts = {}});
   }
+  head_unit_ = table_.begin_unit();
   ParameterSpec head = vocabulary;
   head.name = tied_ ? "embedding.weight" : "head.weight";
   head.tied_input = ties_here;
@@ -189,6 +203,31 @@ void Transformer::declare_parameters() {
   if (ties_here) {
     embedding_ = head_;
   }
+}
+
+std::vector<int> Transformer::weight_order(PassKind kind) const {
+  std::vector<int> order;
+  if (kind == PassKind::kBackward) {
+    if (part_.has_head) {
+      order = {head_unit_, norm_unit_};
+    }
+    order.insert(order.end(), layer_units_.rbegin(), layer_units_.rend());
+    return order;
+  }
+  if (embedding_ >= 0 && embedding_ == head_) {
+    order.push_back(head_unit_);
+  }
+  if (front_unit_ >= 0) {
+    order.push_back(front_unit_);
+  }
+  order.insert(order.end(), layer_units_.begin(), layer_units_.end());
+  if (part_.has_head) {
+    order.push_back(norm_unit_);
+  }
+  if (part_.has_head && kind == PassKind::kEvaluate) {
+    order.push_back(head_unit_);
+  }
+  return order;
 }
 
 void Transformer::make_rotary_table(double theta) {
@@ -248,18 +287,35 @@ void Transformer::forward(Pass& pass, const ModelInput& batch) {
   kept.base = stack.mark();
   if (part_.embeds) {
     kept.x[0] = stack.push(dtype_, rows, shape_.hidden);
+    const bool ties_here = embedding_ == head_;
+    if (ties_here) {
+      pass.enter_weights(head_unit_);
+    }
+    if (front_unit_ >= 0) {
+      pass.enter_weights(front_unit_);
+    }
     embed(pass, batch, kept.x[0]);
+    if (ties_here) {
+      pass.leave_weights(head_unit_);
+    }
+    if (front_unit_ >= 0) {
+      pass.leave_weights(front_unit_);
+    }
   } else {
     kept.x[0] = pass.boundary.input;
   }
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const bool hands_over = layer + 1 == layers_.size() && !part_.has_head;
     kept.x[layer + 1] = hands_over ? pass.boundary.output : stack.push(dtype_, rows, shape_.hidden);
+    pass.enter_weights(layer_units_[layer]);
     layers_[layer].forward(pass, rotary(), kept.x[layer], kept.x[layer + 1], kept.saved[layer]);
+    pass.leave_weights(layer_units_[layer]);
     pass.poll();
   }
   if (part_.has_head) {
+    pass.enter_weights(norm_unit_);
     forward_norm(pass, kept);
+    pass.leave_weights(norm_unit_);
   } else if (layers_.empty()) {
     launch(pass.queue, CombineBlocks{.blocks = BlockSum(kept.x[0]), .out = pass.boundary.output});
   }
@@ -353,8 +409,13 @@ double Transformer::head_backward(Pass& pass, const ModelInput& batch, float los
   const Kept& kept = this->kept(pass);
   const BlockSum dnorm = push_blocks(
       pass, dtype_, batch.batch * shape_.seq_length, shape_.hidden, table_[head_].num_blocks);
+  pass.enter_weights(head_unit_);
+  pass.enter_gradients(head_unit_);
   const double loss = head(pass, batch, loss_scale, &dnorm);
+  pass.leave_weights(head_unit_);
   pass.gradients_complete_from(head_);
+  pass.enter_weights(norm_unit_);
+  pass.enter_gradients(norm_unit_);
   norm_backward_over_ranks(pass,
                            shape_.split,
                            {.kind = shape_.norm,
@@ -369,6 +430,7 @@ double Transformer::head_backward(Pass& pass, const ModelInput& batch, float los
                             .accumulate = pass.accumulate,
                             .token_blocks = shape_.token_blocks()},
                            nullptr);
+  pass.leave_weights(norm_unit_);
   pass.gradients_complete_from(norm_gain_);
   return loss;
 }
@@ -386,9 +448,18 @@ LossPart Transformer::backward(Pass& pass, const ModelInput& batch, float loss_s
       loss.sum = head_backward(pass, batch, loss_scale, d);
     }
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
+      pass.enter_weights(layer_units_[layer]);
+      pass.enter_gradients(layer_units_[layer]);
       layers_[layer].backward(pass, rotary(), kept.x[layer], kept.saved[layer], d);
+      pass.leave_weights(layer_units_[layer]);
     }
     if (part_.embeds) {
+      if (front_unit_ >= 0) {
+        pass.enter_gradients(front_unit_);
+      }
+      if (embedding_ == head_) {
+        pass.enter_gradients(static_cast<int>(table_.units().size()));
+      }
       embedding_backward(pass, batch, d);
     }
   }
@@ -401,7 +472,9 @@ LossPart Transformer::evaluate(Pass& pass, const ModelInput& batch) {
   forward(pass, batch);
   LossPart loss;
   if (part_.has_head) {
+    pass.enter_weights(head_unit_);
     loss.sum = head(pass, batch, 1.0F, nullptr);
+    pass.leave_weights(head_unit_);
   }
   pass.stack.pop_to(kept(pass).base);
   return loss;

@@ -37,8 +37,11 @@ void initialise_run(const Parameter& parameter,
 
 Matrix Weights::block(int parameter, int block) const {
   const Parameter& p = (*table_)[parameter];
-  const long element = p.offset + block * p.block_stride;
-  return {static_cast<std::byte*>(flat_) + element * static_cast<long>(size_of(dtype_)),
+  const auto unit = static_cast<std::size_t>(p.unit);
+  void* const base = bases_ == nullptr ? flat_ : (*bases_)[unit];
+  const long before = bases_ == nullptr ? 0 : table_->units()[unit].begin;
+  const long element = p.offset + block * p.block_stride - before;
+  return {static_cast<std::byte*>(base) + element * static_cast<long>(size_of(dtype_)),
           dtype_,
           p.block_rows,
           p.block_cols};
@@ -46,10 +49,11 @@ Matrix Weights::block(int parameter, int block) const {
 
 Matrix Gradients::block(int parameter, int block) const {
   const Parameter& p = (*table_)[parameter];
-  return {flat_ + table_->tied_size() + p.offset + block * p.block_stride,
-          DType::kF32,
-          p.block_rows,
-          p.block_cols};
+  const auto unit = static_cast<std::size_t>(p.unit);
+  float* const base = bases_ == nullptr ? flat_ + table_->tied_size() : (*bases_)[unit];
+  const long before = bases_ == nullptr ? 0 : table_->units()[unit].begin;
+  return {
+      base + p.offset + block * p.block_stride - before, DType::kF32, p.block_rows, p.block_cols};
 }
 
 void initialise(const ParameterTable& table,

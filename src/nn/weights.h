@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/integers.h"
 #include "device/cpu/thread_pool.h"
@@ -15,6 +16,9 @@ class Weights {
  public:
   Weights(const ParameterTable& table, void* flat, DType dtype)
       : table_(&table), flat_(flat), dtype_(dtype) {}
+  /// Units that stand apart: bases[u] is where the first element of unit u is, valid while it is there.
+  Weights(const ParameterTable& table, const std::vector<void*>& bases, DType dtype)
+      : table_(&table), bases_(&bases), dtype_(dtype) {}
 
   /// Block `block` of a parameter: [block_rows x block_cols].
   [[nodiscard]] Matrix block(int parameter, int block) const;
@@ -26,7 +30,8 @@ class Weights {
 
  private:
   const ParameterTable* table_;
-  void* flat_;
+  void* flat_ = nullptr;
+  const std::vector<void*>* bases_ = nullptr;
   DType dtype_;
 };
 
@@ -34,17 +39,21 @@ class Weights {
 class Gradients {
  public:
   Gradients(const ParameterTable& table, float* flat) : table_(&table), flat_(flat) {}
+  /// Units that stand apart, as in Weights; the last base is that of the tied input side.
+  Gradients(const ParameterTable& table, const std::vector<float*>& bases)
+      : table_(&table), bases_(&bases) {}
 
   [[nodiscard]] Matrix block(int parameter, int block) const;
   [[nodiscard]] float* vector(int parameter, int block = 0) const {
     return this->block(parameter, block).as<float>();
   }
   /// The input side of the tied parameter.
-  [[nodiscard]] float* tied_input() const { return flat_; }
+  [[nodiscard]] float* tied_input() const { return bases_ == nullptr ? flat_ : bases_->back(); }
 
  private:
   const ParameterTable* table_;
-  float* flat_;
+  float* flat_ = nullptr;
+  const std::vector<float*>* bases_ = nullptr;
 };
 
 /// Fills values [range.begin, range.end) of a flat buffer laid out by `table`, at `values` (zero on

@@ -22,7 +22,8 @@ void cut(long begin, long end, long size, std::vector<IndexRange>& buckets) {
 
 std::vector<IndexRange> make_buckets(const ParameterTable& table,
                                      const std::vector<IndexRange>& chunks,
-                                     long bucket_bytes) {
+                                     long bucket_bytes,
+                                     bool by_units) {
   const long elements = bucket_bytes / static_cast<long>(sizeof(float));
   const long size = std::max(1L, elements / kChunkElements) * kChunkElements;
   const long tied = table.tied_size();
@@ -30,6 +31,11 @@ std::vector<IndexRange> make_buckets(const ParameterTable& table,
   std::set<long> borders{0, tied, table.gradient_size()};
   for (const IndexRange& chunk : chunks) {
     borders.insert(tied + chunk.begin);
+  }
+  for (const IndexRange& unit : table.units()) {
+    if (by_units) {
+      borders.insert(tied + unit.begin);
+    }
   }
   for (const int apart : {table.tied_index(), table.shared_index()}) {
     if (apart >= 0) {

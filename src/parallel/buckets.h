@@ -13,10 +13,11 @@ namespace lockstep {
 /// tied input side and the tied parameter are cut alike and apart from the rest, so that slices of
 /// the one have their counterparts in slices of the other; so is a shared parameter on both of its ranks.
 /// No bucket holds gradients of two of `chunks` (elements of the parameters of the model's parts on this
-/// rank, ascending), which complete at different times.
+/// rank, ascending), which complete at different times, nor with `by_units` of two units.
 std::vector<IndexRange> make_buckets(const ParameterTable& table,
                                      const std::vector<IndexRange>& chunks,
-                                     long bucket_bytes);
+                                     long bucket_bytes,
+                                     bool by_units = false);
 
 /// The elements of the flat parameter buffer that `rank` of `num_ranks` owns after the buckets were
 /// scattered (slice_of each, in chunks), ascending and without gaps of their own.

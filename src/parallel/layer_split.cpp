@@ -15,24 +15,37 @@ std::vector<IndexRange> split_layers(long num_layers, int stages, double first, 
   const auto cost = [&](std::size_t stage, std::size_t size) {
     return static_cast<double>(size) + (stage == 0 ? first : 0) + (stage + 1 == count ? last : 0);
   };
-  // best[s][n]: the least largest cost of stages s.. over the last n layers.
+  // Of stages s.. over the last n layers: the least largest cost, then under that limit the least sum of
+  // squares.
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(count + 1, std::vector<double>(layers + 1, kNever));
-  best[count][0] = 0;
-  for (std::size_t stage = count; stage-- > 0;) {
-    for (std::size_t left = 1; left <= layers; ++left) {
-      for (std::size_t size = 1; size <= left; ++size) {
-        best[stage][left] =
-            std::min(best[stage][left], std::max(cost(stage, size), best[stage + 1][left - size]));
+  using Table = std::vector<std::vector<double>>;
+  const auto fill = [&](const auto& join, double limit) {
+    Table best(count + 1, std::vector<double>(layers + 1, kNever));
+    best[count][0] = 0;
+    for (std::size_t stage = count; stage-- > 0;) {
+      for (std::size_t left = 1; left <= layers; ++left) {
+        for (std::size_t size = 1; size <= left; ++size) {
+          const double own = cost(stage, size);
+          if (own <= limit) {
+            best[stage][left] =
+                std::min(best[stage][left], join(own, best[stage + 1][left - size]));
+          }
+        }
       }
     }
-  }
+    return best;
+  };
+  const auto larger = [](double own, double rest) { return std::max(own, rest); };
+  const auto squares = [](double own, double rest) { return own * own + rest; };
+  const double limit = fill(larger, kNever)[0][layers];
+  const Table best = fill(squares, limit);
   std::vector<IndexRange> ranges;
   std::size_t left = layers;
   for (std::size_t stage = 0; stage < count; ++stage) {
-    std::size_t size = left;
-    while (std::max(cost(stage, size), best[stage + 1][left - size]) > best[0][layers]) {
-      --size;
+    std::size_t size = 1;
+    while (cost(stage, size) > limit ||
+           squares(cost(stage, size), best[stage + 1][left - size]) > best[stage][left]) {
+      ++size;
     }
     const auto begin = static_cast<long>(layers - left);
     ranges.push_back({begin, begin + static_cast<long>(size)});

@@ -9,8 +9,9 @@
 namespace lockstep {
 
 /// Cuts `num_layers` layers into `stages` runs, at least one layer each, so that the most expensive
-/// stage costs the least. Costs are in those of a layer: `first` and `last` are added to the ends
-/// (embedding, head). Of equal cuts the one with more layers in front. Cost: stages * num_layers^2.
+/// stage costs the least, and of such cuts the one that is most even (least sum of squares), then the one
+/// with fewer layers in front, where a pipeline keeps most micro-batches. Costs are in those of a layer:
+/// `first` and `last` are added to the ends (embedding, head). Cost: stages * num_layers^2.
 std::vector<IndexRange> split_layers(long num_layers, int stages, double first, double last);
 
 /// The parts of a transformer for all global stages, balanced by operations.

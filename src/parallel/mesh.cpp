@@ -37,6 +37,10 @@ Mesh::Mesh(const MeshShape& shape, Communicator& world)
       tensor_(group_along(colors_along(shape, &MeshPosition::tensor), shape.tensor)),
       pipeline_(group_along(colors_along(shape, &MeshPosition::pipeline), shape.pipeline)) {
   LOCKSTEP_CHECK(world.size() == shape.num_ranks());
+  world.set_name("world");  // before the axes: the world may be one of them
+  data_->set_name("data");
+  pipeline_->set_name("pipeline");
+  tensor_->set_name("tensor");
 }
 
 Communicator* Mesh::group_along(std::span<const int> color_of, int degree) {
@@ -45,6 +49,14 @@ Communicator* Mesh::group_along(std::span<const int> color_of, int degree) {
   }
   owned_.push_back(world_->split(color_of));
   return owned_.back().get();
+}
+
+Communicator& Mesh::add_weights_group() {
+  LOCKSTEP_CHECK(weights_ == nullptr);
+  owned_.push_back(world_->split(colors_along(shape_, &MeshPosition::data)));
+  weights_ = owned_.back().get();
+  weights_->set_name("weights");
+  return *weights_;
 }
 
 std::size_t Mesh::allocated_bytes() const {

@@ -47,6 +47,12 @@ class Mesh {
   /// Ranks with other layers and the same samples, by stage.
   [[nodiscard]] Communicator& pipeline() const { return *pipeline_; }
 
+  /// Another group of the ranks of data(), whose operations are ordered among themselves only: gathers
+  /// weights. Collective over the world; once.
+  Communicator& add_weights_group();
+  /// Null without one.
+  [[nodiscard]] const Communicator* weights() const { return weights_; }
+
   /// Bytes taken through the groups, the world's included.
   [[nodiscard]] std::size_t allocated_bytes() const;
   /// Lets started operations of all groups progress.
@@ -65,6 +71,7 @@ class Mesh {
   Communicator* data_;
   Communicator* tensor_;
   Communicator* pipeline_;
+  Communicator* weights_ = nullptr;
 };
 
 }  // namespace lockstep

@@ -145,7 +145,7 @@ std::vector<IndexRange> ModelParts::chunk_elements(int rank) const {
 }
 
 std::vector<IndexRange> ModelParts::buckets_of(int rank) const {
-  return make_buckets(table_of(rank), chunk_elements(rank), bucket_bytes_);
+  return make_buckets(table_of(rank), chunk_elements(rank), bucket_bytes_, zero_stage_ > 1);
 }
 
 bool ModelParts::is_spread() const {
@@ -160,11 +160,12 @@ std::vector<IndexRange> ModelParts::owned_by(int rank) const {
   return owned_ranges(table, buckets_of(rank), mesh_.data, position_of(mesh_, rank).data);
 }
 
-ShardPlan ModelParts::shards_of(int rank, Communicator& data_group) const {
+ShardPlan ModelParts::shards_of(int rank, Communicator& data_group, bool packed_gradients) const {
   if (zero_stage_ == 0) {
     return {};
   }
   return {.stage = zero_stage_,
+          .packed_gradients = packed_gradients,
           .data_group = &data_group,
           .buckets = buckets_of(rank),
           .owned = owned_by(rank)};

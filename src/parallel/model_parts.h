@@ -46,12 +46,16 @@ class ModelParts {
   [[nodiscard]] bool is_spread() const;
 
   /// How the state of `rank` is sharded over its data group.
-  [[nodiscard]] ShardPlan shards_of(int rank, Communicator& data_group) const;
+  /// `packed_gradients`: GradientReducer::is_packed.
+  [[nodiscard]] ShardPlan shards_of(int rank,
+                                    Communicator& data_group,
+                                    bool packed_gradients) const;
+  [[nodiscard]] int zero_stage() const { return zero_stage_; }
+  [[nodiscard]] std::vector<IndexRange> buckets_of(int rank) const;
   [[nodiscard]] std::vector<StepExchange::Share> norm_shares() const;
   [[nodiscard]] std::vector<ModelShare> model_shares() const;
 
  private:
-  [[nodiscard]] std::vector<IndexRange> buckets_of(int rank) const;
   [[nodiscard]] std::vector<IndexRange> owned_by(int rank) const;
 
   MeshShape mesh_;

@@ -37,7 +37,8 @@ long size_of_pieces(const std::vector<ModelState::Piece>& pieces) {
 
 // The pieces, cut where weight decay begins or ends.
 std::vector<OptimizerRange> ranges_of(const ParameterTable& table,
-                                      const std::vector<ModelState::Piece>& pieces) {
+                                      const std::vector<ModelState::Piece>& pieces,
+                                      bool packed_gradients) {
   std::vector<OptimizerRange> ranges;
   for (const ModelState::Piece& piece : pieces) {
     bool first_of_piece = true;
@@ -55,7 +56,7 @@ std::vector<OptimizerRange> ranges_of(const ParameterTable& table,
       const long inside = begin - piece.flat;
       ranges.push_back({.state = piece.state + inside,
                         .master = piece.master + inside,
-                        .gradient = begin,
+                        .gradient = packed_gradients ? piece.state + inside : begin,
                         .compute = begin,
                         .count = end - begin,
                         .decays = parameter.decays()});
@@ -77,13 +78,20 @@ ModelState::ModelState(const ParameterTable& table,
       dtype_(dtype),
       shards_(std::move(shards)),
       pieces_(pieces_of(table, shards_, master_is_packed())),
-      optimizer_(optimizer, ranges_of(table, pieces_), size_of_pieces(pieces_), queue) {
+      optimizer_(optimizer,
+                 ranges_of(table, pieces_, shards_.packed_gradients),
+                 size_of_pieces(pieces_),
+                 queue) {
   const long all = table.flat_size();
   Communicator* const group = shards_.data_group;
   const auto gathered = [&](DType kind) {  // other ranks write their part of it
     return shards_.is_sharded() ? group->allocate(bytes_of(all, kind))
                                 : queue.allocate(bytes_of(all, kind));
   };
+  if (shards_.stage == 3) {
+    master_ = queue.allocate(bytes_of(size_of_pieces(pieces_), DType::kF32));
+    return;
+  }
   if (narrow()) {
     master_ = queue.allocate(bytes_of(size_of_pieces(pieces_), DType::kF32));
     compute_ = gathered(dtype);
@@ -105,7 +113,10 @@ ModelState::ModelState(const ParameterTable& table,
 }
 
 std::size_t ModelState::shared_bytes() const {
-  return !shards_.is_sharded() ? 0 : narrow() ? compute_.bytes() : master_.bytes();
+  if (!shards_.is_sharded() || shards_.stage == 3) {
+    return 0;
+  }
+  return narrow() ? compute_.bytes() : master_.bytes();
 }
 
 void ModelState::initialise(std::uint64_t seed) {
@@ -126,7 +137,7 @@ void ModelState::initialise(std::uint64_t seed) {
 }
 
 void ModelState::refresh_compute_copy() {
-  if (narrow()) {
+  if (narrow() && shards_.stage < 3) {
     for (const Piece& piece : pieces_) {
       launch(*queue_,
              CastToBFloat16{.from = master() + piece.master,
@@ -158,14 +169,42 @@ void ModelState::update(const float* gradients,
   optimizer_.update(*queue_,
                     {.master = master(),
                      .gradients = gradients,
-                     .compute_bf16 = narrow() ? compute_.data() : nullptr,
+                     .compute_bf16 = narrow() && shards_.stage < 3 ? compute_.data() : nullptr,
                      .lr = lr,
                      .gradient_scale = gradient_scale,
                      .update_number = update_number});
   gather_weights();
 }
 
+void ModelState::write_owned(IndexRange part, void* buffer) const {
+  for (const Piece& piece : pieces_) {
+    const long begin = std::max(piece.flat, part.begin);
+    const long end = std::min(piece.flat + piece.count, part.end);
+    if (begin >= end) {
+      continue;
+    }
+    const float* const from = master() + piece.master + (begin - piece.flat);
+    if (narrow()) {
+      launch(*queue_,
+             CastToBFloat16{.from = from,
+                            .to = static_cast<BFloat16*>(buffer) + (begin - part.begin),
+                            .count = end - begin});
+      continue;
+    }
+    float* const to = static_cast<float*>(buffer) + (begin - part.begin);
+    const float* const inputs[] = {from};
+    float* const outputs[] = {to};
+    launch(*queue_,
+           SumTree{.inputs = inputs,
+                   .num_inputs = 1,
+                   .outputs = outputs,
+                   .num_outputs = 1,
+                   .count = end - begin});
+  }
+}
+
 Weights ModelState::weights() const {
+  LOCKSTEP_CHECK(shards_.stage < 3);
   return {*table_, narrow() ? compute_.data() : master_.data(), dtype_};
 }
 

@@ -16,9 +16,11 @@ namespace lockstep {
 
 /// How the state is spread over the data group (ZeRO: Rajbhandari et al., 2020). Stage 0: every rank
 /// has all of it. From stage 1 on a rank has the optimiser's state, and f32 weights beside bf16 ones,
-/// of the elements it owns, updates them, and gathers the updated weights from the others.
+/// of the elements it owns, updates them, and gathers the updated weights from the others. In stage 3 it
+/// keeps no other weights, and WeightSlots brings them while they are used.
 struct ShardPlan {
   int stage = 0;
+  bool packed_gradients = false;       ///< as GradientReducer::is_packed
   Communicator* data_group = nullptr;  ///< from stage 1 on; outlives the state
   std::vector<IndexRange> buckets;     ///< as make_buckets gives them
   std::vector<IndexRange> owned;       ///< as owned_ranges gives them
@@ -50,11 +52,16 @@ class ModelState {
   /// outside. Collective over the data group if sharded.
   void refresh_compute_copy();
 
-  /// One update of the owned parameters; gradients is the flat buffer of the table's layout. If
-  /// sharded, collective: gathers what the others updated.
+  /// One update of the owned parameters; gradients is the result of a GradientReducer. If sharded,
+  /// collective: gathers what the others updated (stages 1 and 2).
   void update(const float* gradients, double lr, float gradient_scale, long update_number);
 
+  /// Of stages below 3.
   [[nodiscard]] Weights weights() const;
+  /// Writes what this rank owns of the elements `part`, in the dtype of the products, to where they
+  /// stand in a buffer whose first element is part.begin.
+  void write_owned(IndexRange part, void* buffer) const;
+  [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] const ParameterTable& table() const { return *table_; }
   [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
 
@@ -85,7 +92,9 @@ class ModelState {
 
  private:
   [[nodiscard]] bool narrow() const { return dtype_ != DType::kF32; }
-  [[nodiscard]] bool master_is_packed() const { return narrow() && shards_.is_sharded(); }
+  [[nodiscard]] bool master_is_packed() const {
+    return shards_.stage == 3 || (narrow() && shards_.is_sharded());
+  }
   void gather_weights();
   [[nodiscard]] float* address(std::size_t buffer, IndexRange part) const;
 

@@ -6,6 +6,22 @@
 
 namespace lockstep {
 
+long most_micro_batches(const VirtualLayout& layout, long total) {
+  long most = 0;
+  VirtualLayout other = layout;
+  for (other.data_rank = 0; other.data_rank < layout.data_ranks; ++other.data_rank) {
+    const int first = other.first_owned();
+    most = std::max(most,
+                    other.micro_batches(total, first + other.owned() - 1).end -
+                        other.micro_batches(total, first).begin);
+  }
+  return most;
+}
+
+bool has_one_micro_batch_each(const VirtualLayout& layout, const std::set<long>& totals) {
+  return totals.empty() || *totals.rbegin() <= layout.virtual_data;
+}
+
 PipelinePlan plan_pipeline(const ParallelConfig& parallel,
                            const MeshShape& mesh,
                            int pipeline_rank,
@@ -19,12 +35,10 @@ PipelinePlan plan_pipeline(const ParallelConfig& parallel,
   plan.in_flight.assign(static_cast<std::size_t>(mesh.pipeline),
                         std::vector<long>(static_cast<std::size_t>(chunks), 1));
   for (const long total : totals) {
-    const int last = layout.first_owned() + layout.owned() - 1;
-    const long count = layout.micro_batches(total, last).end -
-                       layout.micro_batches(total, layout.first_owned()).begin;
-    if (count == 0 || plan.schedules.contains(count)) {
-      continue;
-    }
+    const long count = parallel.accumulate == "tree-fold"
+                           ? ceil_div(total, static_cast<long>(layout.virtual_data)) *
+                                 static_cast<long>(layout.owned())
+                           : most_micro_batches(layout, total);
     PipelineSchedule schedule = make_schedule(kind, mesh.pipeline, chunks, count);
     const ScheduleReport report = check_schedule(schedule);
     for (std::size_t rank = 0; rank < plan.in_flight.size(); ++rank) {
@@ -33,7 +47,7 @@ PipelinePlan plan_pipeline(const ParallelConfig& parallel,
             std::max(plan.in_flight[rank][chunk], report.chunk_peaks[rank][chunk]);
       }
     }
-    plan.schedules.emplace(count,
+    plan.schedules.emplace(total,
                            std::move(schedule.ranks[static_cast<std::size_t>(pipeline_rank)]));
   }
   return plan;

@@ -18,11 +18,17 @@ struct PipelinePlan {
 };
 
 /// `totals`: micro-batches of a global batch, every number there can be. A rank without a pipeline runs
-/// forward and backward in turn.
+/// forward and backward in turn. A list is as long as the rank of the data group with the most work needs.
 PipelinePlan plan_pipeline(const ParallelConfig& parallel,
                            const MeshShape& mesh,
                            int pipeline_rank,
                            const VirtualLayout& layout,
                            const std::set<long>& totals);
+
+/// Micro-batches of the rank of the data group that has the most of `total`.
+long most_micro_batches(const VirtualLayout& layout, long total);
+
+/// Whether no virtual rank ever has more than one micro-batch.
+bool has_one_micro_batch_each(const VirtualLayout& layout, const std::set<long>& totals);
 
 }  // namespace lockstep

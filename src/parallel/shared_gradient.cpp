@@ -11,14 +11,15 @@ namespace {
 // Behind the tags of activations and gradients (PipelineLinks).
 constexpr int kFirstTag = 16384;
 
-std::size_t bytes_of(const IndexRange& range) {
-  return static_cast<std::size_t>(range.size()) * sizeof(float);
+std::size_t bytes_of(long count) {
+  return static_cast<std::size_t>(count) * sizeof(float);
 }
 
 }  // namespace
 
 SharedGradient::SharedGradient(const ParameterTable& table,
                                const std::vector<IndexRange>& owned,
+                               const std::vector<GradientPiece>& pieces,
                                Communicator& pipeline,
                                Queue& queue)
     : group_(&pipeline), queue_(&queue), peer_(pipeline.rank() == 0 ? pipeline.size() - 1 : 0) {
@@ -28,11 +29,14 @@ SharedGradient::SharedGradient(const ParameterTable& table,
   const Parameter& shared = table[table.shared_index()];
   std::size_t bytes = 0;
   for (const IndexRange& range : owned) {
-    const IndexRange part{std::max(range.begin, shared.offset),
-                          std::min(range.end, shared.offset + shared.stored_elements())};
-    if (part.begin < part.end) {
-      parts_.push_back({.range = part});
-      bytes += bytes_of(part);
+    for (const GradientPiece& piece : pieces) {
+      const long begin = std::max({range.begin, shared.offset, piece.flat});
+      const long end =
+          std::min({range.end, shared.offset + shared.stored_elements(), piece.flat + piece.count});
+      if (begin < end) {
+        parts_.push_back({.offset = piece.offset + (begin - piece.flat), .count = end - begin});
+        bytes += bytes_of(end - begin);
+      }
     }
   }
   received_ = queue.allocate(bytes);
@@ -40,8 +44,8 @@ SharedGradient::SharedGradient(const ParameterTable& table,
   int tag = kFirstTag;
   for (Part& part : parts_) {
     part.received = next;
-    part.receive = group_->make_receive(next, bytes_of(part.range), peer_, tag++);
-    next += part.range.size();
+    part.receive = group_->make_receive(next, bytes_of(part.count), peer_, tag++);
+    next += part.count;
   }
 }
 
@@ -50,7 +54,7 @@ void SharedGradient::add(float* gradients) {
     int tag = kFirstTag;
     for (const Part& part : parts_) {
       sends_.push_back(
-          group_->make_send(gradients + part.range.begin, bytes_of(part.range), peer_, tag++));
+          group_->make_send(gradients + part.offset, bytes_of(part.count), peer_, tag++));
     }
     sent_from_ = gradients;
   }
@@ -62,7 +66,7 @@ void SharedGradient::add(float* gradients) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     parts_[i].receive->wait();
     sends_[i]->wait();
-    float* const own = gradients + parts_[i].range.begin;
+    float* const own = gradients + parts_[i].offset;
     const float* const inputs[] = {own, parts_[i].received};
     float* const outputs[] = {own};
     launch(*queue_,
@@ -70,7 +74,7 @@ void SharedGradient::add(float* gradients) {
                    .num_inputs = 2,
                    .outputs = outputs,
                    .num_outputs = 1,
-                   .count = parts_[i].range.size()});
+                   .count = parts_[i].count});
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "comm/communicator.h"
 #include "device/queue.h"
-#include "nn/parameter_table.h"
+#include "parallel/gradient_reducer.h"
 
 namespace lockstep {
 
@@ -14,9 +14,11 @@ namespace lockstep {
 /// parameter has nothing to do.
 class SharedGradient {
  public:
-  /// `owned`: elements of the parameters of which this rank has sums. Not collective.
+  /// `owned`: elements of the parameters of which this rank has sums, `pieces`: where those are. Not
+  /// collective.
   SharedGradient(const ParameterTable& table,
                  const std::vector<IndexRange>& owned,
+                 const std::vector<GradientPiece>& pieces,
                  Communicator& pipeline,
                  Queue& queue);
 
@@ -27,7 +29,8 @@ class SharedGradient {
 
  private:
   struct Part {
-    IndexRange range;  ///< of the parameters
+    long offset = 0;  ///< in the result of the reducer
+    long count = 0;
     float* received = nullptr;
     std::unique_ptr<Operation> receive;
   };

@@ -40,18 +40,50 @@ std::size_t StageRunner::stack_bytes() const {
 Pass StageRunner::make_pass(int chunk,
                             const PassBoundary& boundary,
                             const BackwardTarget& target,
-                            Recompute recompute) {
+                            Recompute recompute,
+                            Access& access) {
   const Chunk& own = chunks_[static_cast<std::size_t>(chunk)];
   return {.queue = *queue_,
           .stack = *own.slots[static_cast<std::size_t>(boundary.slot)],
-          .weights = state_->weights(),
+          .weights = options_.weights != nullptr ? options_.weights->weights() : state_->weights(),
           .gradients = target.gradients,
           .accumulate = target.accumulate,
           .gradients_ready = target.ready,
           .tensor = options_.tensor,
           .recompute = recompute,
           .scratch_stack = scratch_.get(),
-          .boundary = boundary};
+          .boundary = boundary,
+          .units = &access};
+}
+
+void StageRunner::Access::enter_weights(int unit) {
+  if (weights_ != nullptr) {
+    weights_->enter(unit);
+  }
+}
+
+void StageRunner::Access::leave_weights(int unit) {
+  if (weights_ != nullptr) {
+    weights_->leave(unit);
+  }
+}
+
+void StageRunner::begin_pass(int chunk, Model::PassKind kind) {
+  if (options_.weights != nullptr) {
+    options_.weights->begin_pass(chunk, kind);
+  }
+}
+
+void StageRunner::skip(int chunk, Model::PassKind kind, FunctionRef<void(int unit)> on_unit) {
+  if (options_.weights != nullptr) {
+    options_.weights->pass_through(chunk, kind, on_unit);
+  }
+}
+
+void StageRunner::weights_changed() {
+  if (options_.weights != nullptr) {
+    options_.weights->invalidate();
+  }
 }
 
 void StageRunner::forward(int chunk,
@@ -71,10 +103,15 @@ void StageRunner::forward(int chunk,
         options_.world->poll();
       }
     };
-    Pass pass = make_pass(chunk,
-                          boundary,
-                          {.gradients = Gradients(state_->table(), nullptr), .ready = poll},
-                          options_.recompute);
+    const auto no_gradients = [](int) {};
+    Access access(options_.weights, no_gradients);
+    begin_pass(chunk, Model::PassKind::kForward);
+    Pass pass = make_pass(
+        chunk,
+        boundary,
+        {.gradients = Gradients(state_->table(), nullptr), .ready = poll, .enter = no_gradients},
+        options_.recompute,
+        access);
     chunks_[static_cast<std::size_t>(chunk)].model->forward(pass, input);
   }
   if (options_.links != nullptr) {
@@ -102,11 +139,16 @@ double StageRunner::backward(int chunk,
         options_.world->poll();
       }
     };
-    Pass pass =
-        make_pass(chunk,
-                  boundary,
-                  {.gradients = target.gradients, .accumulate = target.accumulate, .ready = ready},
-                  options_.recompute);
+    Access access(options_.weights, target.enter);
+    begin_pass(chunk, Model::PassKind::kBackward);
+    Pass pass = make_pass(chunk,
+                          boundary,
+                          {.gradients = target.gradients,
+                           .accumulate = target.accumulate,
+                           .ready = ready,
+                           .enter = target.enter},
+                          options_.recompute,
+                          access);
     loss = chunks_[static_cast<std::size_t>(chunk)].model->backward(pass, input, loss_scale).sum;
   }
   if (options_.links != nullptr) {
@@ -129,6 +171,7 @@ void StageRunner::expect(int chunk, long micro_batch, bool is_forward) {
 
 LossPart StageRunner::evaluate(long micro_batch, const ModelInput& input) {
   const auto nothing = [](long) {};
+  const auto no_gradients = [](int) {};
   LossPart part;
   for (int chunk = 0; chunk < num_chunks(); ++chunk) {
     PassBoundary boundary;
@@ -136,10 +179,14 @@ LossPart StageRunner::evaluate(long micro_batch, const ModelInput& input) {
       boundary = options_.links->forward_boundary(
           chunk, micro_batch, input.batch * options_.rows_per_sample);
     }
-    Pass pass = make_pass(chunk,
-                          boundary,
-                          {.gradients = Gradients(state_->table(), nullptr), .ready = nothing},
-                          Recompute::kFull);
+    Access access(options_.weights, no_gradients);
+    begin_pass(chunk, Model::PassKind::kEvaluate);
+    Pass pass = make_pass(
+        chunk,
+        boundary,
+        {.gradients = Gradients(state_->table(), nullptr), .ready = nothing, .enter = no_gradients},
+        Recompute::kFull,
+        access);
     part = chunks_[static_cast<std::size_t>(chunk)].model->evaluate(pass, input);
     if (options_.links != nullptr) {
       queue_->synchronize();

@@ -9,6 +9,7 @@
 #include "nn/model.h"
 #include "parallel/model_state.h"
 #include "parallel/pipeline_links.h"
+#include "parallel/weight_slots.h"
 #include "tensor/activation_stack.h"
 
 namespace lockstep {
@@ -26,6 +27,7 @@ class StageRunner {
     PipelineLinks* links = nullptr;  ///< null: this rank has the whole depth of the model
     Communicator* world = nullptr;   ///< polled within passes
     long rows_per_sample = 1;        ///< that norms of this rank work on
+    WeightSlots* weights = nullptr;  ///< null: the state has all weights
   };
 
   /// `chunks` are the parts of the model on this rank, in order; one is everything without links. All of
@@ -42,10 +44,12 @@ class StageRunner {
   /// before. `progress` is called now and then.
   void forward(int chunk, long micro_batch, const ModelInput& input, FunctionRef<void()> progress);
 
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): always made with all its parts
   struct BackwardTarget {
     Gradients gradients;
     bool accumulate = false;
     FunctionRef<void(long first)> ready;  ///< Pass::gradients_ready
+    FunctionRef<void(int unit)> enter;    ///< UnitAccess::enter_gradients
   };
   /// Returns the loss, 0 on a stage without the head. Waits for the stage behind.
   double backward(int chunk,
@@ -53,6 +57,13 @@ class StageRunner {
                   const ModelInput& input,
                   float loss_scale,
                   const BackwardTarget& target);
+
+  /// A pass that other ranks of the data group make and this one has no micro-batch for: takes part in
+  /// gathering weights, and calls on_unit for each unit that is gathered: what the rank owes to the sums of
+  /// its gradients must come in the same order.
+  void skip(int chunk, Model::PassKind kind, FunctionRef<void(int unit)> on_unit);
+  /// To be called when the weights were updated.
+  void weights_changed();
 
   /// Lets messages that a coming pass needs be received meanwhile.
   void expect(int chunk, long micro_batch, bool is_forward);
@@ -71,10 +82,25 @@ class StageRunner {
     std::vector<std::unique_ptr<ActivationStack>> slots;
   };
 
+  // Passes ask it for weights and for room for gradients.
+  class Access final : public UnitAccess {
+   public:
+    Access(WeightSlots* weights, FunctionRef<void(int)> enter) : weights_(weights), enter_(enter) {}
+    void enter_weights(int unit) override;
+    void leave_weights(int unit) override;
+    void enter_gradients(int unit) override { enter_(unit); }
+
+   private:
+    WeightSlots* weights_;
+    FunctionRef<void(int)> enter_;
+  };
+
   [[nodiscard]] Pass make_pass(int chunk,
                                const PassBoundary& boundary,
                                const BackwardTarget& target,
-                               Recompute recompute);
+                               Recompute recompute,
+                               Access& access);
+  void begin_pass(int chunk, Model::PassKind kind);
 
   const ModelState* state_;
   Options options_;

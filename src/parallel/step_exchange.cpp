@@ -57,17 +57,34 @@ std::vector<IndexRange> counted_ranges(const StepExchange::Share& share) {
   return counted;
 }
 
+// Where the parts of `ranges` stand.
+std::vector<GradientPiece> parts_of(const std::vector<IndexRange>& ranges,
+                                    const std::vector<GradientPiece>& pieces) {
+  std::vector<GradientPiece> parts;
+  for (const IndexRange& range : ranges) {
+    for (const GradientPiece& piece : pieces) {
+      const long begin = std::max(range.begin, piece.flat);
+      const long end = std::min(range.end, piece.flat + piece.count);
+      if (begin < end) {
+        parts.push_back({begin, piece.offset + (begin - piece.flat), end - begin});
+      }
+    }
+  }
+  return parts;
+}
+
 }  // namespace
 
 StepExchange::StepExchange(const ParameterTable& whole,
                            const std::vector<Share>& shares,
+                           const std::vector<GradientPiece>& pieces,
                            Communicator& world,
                            Queue& queue)
     : world_(&world),
       queue_(&queue),
       tree_(whole),
       table_(shares[static_cast<std::size_t>(world.rank())].table),
-      ranges_(counted_ranges(shares[static_cast<std::size_t>(world.rank())])),
+      ranges_(parts_of(counted_ranges(shares[static_cast<std::size_t>(world.rank())]), pieces)),
       local_of_(whole.parameters().size(), -1),
       nodes_(nodes_by_rank(tree_, shares)),
       combination_(tree_, joined(nodes_)) {
@@ -92,11 +109,11 @@ StepExchange::StepExchange(const ParameterTable& whole,
 
 void StepExchange::sum_chunks(const float* gradients) {
   const TraceSpan span("norm", "step");
-  for (const IndexRange& range : ranges_) {
+  for (const GradientPiece& part : ranges_) {
     launch(*queue_,
-           SquaredSums{.x = gradients + range.begin,
-                       .count = range.size(),
-                       .chunk_sums = chunk_sums_.data() + range.begin / kChunkElements});
+           SquaredSums{.x = gradients + part.offset,
+                       .count = part.count,
+                       .chunk_sums = chunk_sums_.data() + part.flat / kChunkElements});
   }
   queue_->synchronize();
 }

@@ -5,6 +5,7 @@
 
 #include "device/queue.h"
 #include "nn/parameter_table.h"
+#include "parallel/gradient_reducer.h"
 #include "parallel/mesh.h"
 #include "parallel/norm_tree.h"
 
@@ -22,10 +23,11 @@ class StepExchange {
     bool counts_loss = true;  ///< of the ranks that compute a loss alike, one says so
   };
 
-  /// `shares` of all ranks of `world`, by rank; `whole` is the table of the whole model. The own share's
-  /// table outlives this.
+  /// `shares` of all ranks of `world`, by rank; `whole` is the table of the whole model; `pieces` says
+  /// where the gradients of the own share will be. The own share's table outlives this.
   StepExchange(const ParameterTable& whole,
                const std::vector<Share>& shares,
+               const std::vector<GradientPiece>& pieces,
                Communicator& world,
                Queue& queue);
 
@@ -35,8 +37,7 @@ class StepExchange {
     double flags = 0;  ///< the largest of the ranks' flags
   };
 
-  /// Collective; waits for the others. `gradients` is the flat buffer of the table (its owned part is
-  /// read); `loss` the root of this rank's subtree of losses; `flags` is a small number by which a
+  /// Collective; waits for the others. `gradients` is the result of a GradientReducer; `loss` the root of this rank's subtree of losses; `flags` is a small number by which a
   /// rank asks for something: the largest wins.
   Result exchange(const float* gradients, double loss, double flags);
 
@@ -48,8 +49,8 @@ class StepExchange {
   Queue* queue_;
   NormTree tree_;
   const ParameterTable* table_;
-  std::vector<IndexRange> ranges_;  ///< elements that are summed here
-  std::vector<int> local_of_;       ///< index in the own table by index in the whole one, or -1
+  std::vector<GradientPiece> ranges_;  ///< elements that are summed here
+  std::vector<int> local_of_;          ///< index in the own table by index in the whole one, or -1
   std::vector<std::vector<NormNode>> nodes_;  ///< by rank
   std::vector<int> loss_ranks_;
   NormCombination combination_;

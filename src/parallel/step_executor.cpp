@@ -26,6 +26,7 @@ StepExecutor::StepExecutor(StageRunner& runner,
                            SharedGradient* shared,
                            StepExchange& exchange,
                            const VirtualLayout& layout,
+                           bool by_rounds,
                            ScheduleByCount schedules)
     : runner_(&runner),
       state_(&state),
@@ -33,6 +34,7 @@ StepExecutor::StepExecutor(StageRunner& runner,
       shared_(shared),
       exchange_(&exchange),
       layout_(layout),
+      by_rounds_(by_rounds),
       schedules_(std::move(schedules)),
       leaves_(static_cast<std::size_t>(layout.owned())),
       next_leaf_(static_cast<std::size_t>(runner.num_chunks())),
@@ -58,35 +60,86 @@ void StepExecutor::skip_empty_leaves(int chunk, int end) {
   }
 }
 
+StepExecutor::Place StepExecutor::place_of(long number) const {
+  if (by_rounds_) {
+    const auto leaves = static_cast<long>(leaves_.size());
+    const auto leaf = static_cast<int>(number % leaves);
+    const IndexRange range = leaves_[static_cast<std::size_t>(leaf)];
+    const long index = range.begin + number / leaves;
+    return {leaf, index < range.end ? index : -1};
+  }
+  for (std::size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    if (number < leaves_[leaf].end) {
+      return {static_cast<int>(leaf), number};
+    }
+  }
+  return {static_cast<int>(leaves_.size()), -1};
+}
+
+void StepExecutor::run_forward(const StepBatch& batch, const ScheduleEntry& entry) {
+  const Place place = place_of(entry.micro_batch);
+  if (place.index < 0) {
+    const auto nothing = [](int) {};
+    runner_->skip(entry.chunk, Model::PassKind::kForward, nothing);
+    return;
+  }
+  const auto poll = [&] { reducer_->poll(); };
+  runner_->forward(entry.chunk,
+                   entry.micro_batch,
+                   model_input(batch.micro_batches[static_cast<std::size_t>(place.index)]),
+                   poll);
+}
+
 void StepExecutor::run_backward(const StepBatch& batch,
                                 const ScheduleEntry& entry,
                                 float loss_scale) {
-  const long index = entry.micro_batch;
-  int leaf = 0;
-  while (leaves_[static_cast<std::size_t>(leaf)].end <= index) {
-    ++leaf;
-  }
-  const IndexRange range = leaves_[static_cast<std::size_t>(leaf)];
+  const Place place = place_of(entry.micro_batch);
   const int chunk = entry.chunk;
-  if (index == range.begin) {
-    skip_empty_leaves(chunk, leaf);
-    reducer_->begin_leaf(chunk, leaf);
-    next_leaf_[static_cast<std::size_t>(chunk)] = leaf + 1;
+  int& next_leaf = next_leaf_[static_cast<std::size_t>(chunk)];
+  if (place.index < 0) {
+    if (by_rounds_) {
+      reducer_->begin_leaf(chunk, place.leaf);
+    }
+    const auto zeros = [&](int unit) {
+      if (by_rounds_) {
+        reducer_->contribute_zeros(chunk, unit);
+      }
+    };
+    runner_->skip(chunk, Model::PassKind::kBackward, zeros);
+    if (by_rounds_) {
+      reducer_->end_leaf(chunk, true);
+      next_leaf = place.leaf + 1;
+    }
+    return;
   }
-  const bool last = index + 1 == range.end;
-  const auto ready = [&](long first) {
+  const IndexRange range = leaves_[static_cast<std::size_t>(place.leaf)];
+  const bool first = by_rounds_ || place.index == range.begin;
+  const bool last = by_rounds_ || place.index + 1 == range.end;
+  if (first) {
+    if (!by_rounds_) {
+      skip_empty_leaves(chunk, place.leaf);
+    }
+    reducer_->begin_leaf(chunk, place.leaf);
+    next_leaf = place.leaf + 1;
+  }
+  const auto ready = [&](long element) {
     if (last) {
-      reducer_->ready(chunk, first);
+      reducer_->ready(chunk, element);
     } else {
       reducer_->poll();
     }
   };
-  leaf_losses_[static_cast<std::size_t>(leaf)] += runner_->backward(
-      chunk,
-      index,
-      model_input(batch.micro_batches[static_cast<std::size_t>(index)]),
-      loss_scale,
-      {.gradients = reducer_->gradients(chunk), .accumulate = index > range.begin, .ready = ready});
+  const auto enter = [&](int unit) { reducer_->enter(unit); };
+  const auto index = static_cast<std::size_t>(place.index);
+  leaf_losses_[static_cast<std::size_t>(place.leaf)] +=
+      runner_->backward(chunk,
+                        entry.micro_batch,
+                        model_input(batch.micro_batches[index]),
+                        loss_scale,
+                        {.gradients = reducer_->gradients(chunk),
+                         .accumulate = !first,
+                         .ready = ready,
+                         .enter = enter});
   if (last) {
     reducer_->end_leaf(chunk, false);
   }
@@ -96,25 +149,22 @@ void StepExecutor::run_backward(const StepBatch& batch,
 void StepExecutor::expect_next(const std::vector<ScheduleEntry>& entries, std::size_t current) {
   constexpr std::size_t kAhead = 2;
   for (std::size_t i = current; i < std::min(current + 1 + kAhead, entries.size()); ++i) {
-    const bool is_forward = entries[i].pass == SchedulePass::kForward;
-    runner_->expect(entries[i].chunk, entries[i].micro_batch, is_forward);
+    if (place_of(entries[i].micro_batch).index >= 0) {
+      const bool is_forward = entries[i].pass == SchedulePass::kForward;
+      runner_->expect(entries[i].chunk, entries[i].micro_batch, is_forward);
+    }
   }
 }
 
 void StepExecutor::run_schedule(const StepBatch& batch, float loss_scale) {
-  const auto poll = [&] { reducer_->poll(); };
-  const std::vector<ScheduleEntry>& entries =
-      schedules_.at(static_cast<long>(batch.micro_batches.size()));
+  const std::vector<ScheduleEntry>& entries = schedules_.at(batch.num_micro_batches);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     expect_next(entries, i);
-    const ScheduleEntry& entry = entries[i];
-    if (entry.pass == SchedulePass::kForward) {
-      const auto index = static_cast<std::size_t>(entry.micro_batch);
-      runner_->forward(
-          entry.chunk, entry.micro_batch, model_input(batch.micro_batches[index]), poll);
+    if (entries[i].pass == SchedulePass::kForward) {
+      run_forward(batch, entries[i]);
     } else {
-      LOCKSTEP_CHECK(entry.pass == SchedulePass::kBackward);
-      run_backward(batch, entry, loss_scale);
+      LOCKSTEP_CHECK(entries[i].pass == SchedulePass::kBackward);
+      run_backward(batch, entries[i], loss_scale);
     }
   }
 }
@@ -124,9 +174,7 @@ StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   const auto loss_scale =
       batch.num_targets > 0 ? static_cast<float>(1.0 / targets) : 0.0F;  // masked batch: nothing
   find_leaves(batch);
-  if (!batch.micro_batches.empty()) {
-    run_schedule(batch, loss_scale);
-  }
+  run_schedule(batch, loss_scale);
   for (int chunk = runner_->num_chunks(); chunk-- > 0;) {
     skip_empty_leaves(chunk, layout_.owned());
   }
@@ -157,6 +205,7 @@ StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   }
   const TraceSpan span("update", "step");
   state_->update(reducer_->result(), settings.lr, gradient_scale, settings.update_number);
+  runner_->weights_changed();
   result.updated = true;
   return result;
 }

@@ -24,20 +24,23 @@ struct StepResult {
   bool finite = true;    ///< false: loss or norm is not finite
 };
 
-/// By number of micro-batches of a rank of the data group, what a rank of the pipeline does in a step.
+/// By number of micro-batches of a global batch, what a rank of the pipeline does in a step. All ranks of the
+/// data group do the same; entries for which a rank has no micro-batch it passes over.
 using ScheduleByCount = std::map<long, std::vector<ScheduleEntry>>;
 
 /// Runs steps. Everything it needs is allocated before the first one.
 class StepExecutor {
  public:
-  /// `schedules` has an entry for every number of micro-batches that this rank can have in a step, 0
-  /// excepted. `shared` may be null.
+  /// `schedules` has an entry for every number of micro-batches that a global batch can have; its entries
+  /// count micro-batches of this rank, or with `by_rounds` (tree-fold) those of a round of its virtual ranks
+  /// after those of the rounds before. `shared` may be null.
   StepExecutor(StageRunner& runner,
                ModelState& state,
                GradientReducer& reducer,
                SharedGradient* shared,
                StepExchange& exchange,
                const VirtualLayout& layout,
+               bool by_rounds,
                ScheduleByCount schedules);
 
   /// What a step does beside its batch.
@@ -55,7 +58,14 @@ class StepExecutor {
 
  private:
   void find_leaves(const StepBatch& batch);
+  /// Which micro-batch an entry means.
+  struct Place {
+    int leaf = 0;
+    long index = 0;  ///< among the rank's; -1: it has none
+  };
+  [[nodiscard]] Place place_of(long number) const;
   void run_schedule(const StepBatch& batch, float loss_scale);
+  void run_forward(const StepBatch& batch, const ScheduleEntry& entry);
   void expect_next(const std::vector<ScheduleEntry>& entries, std::size_t current);
   void run_backward(const StepBatch& batch, const ScheduleEntry& entry, float loss_scale);
   void skip_empty_leaves(int chunk, int end);
@@ -66,6 +76,7 @@ class StepExecutor {
   SharedGradient* shared_;
   StepExchange* exchange_;
   VirtualLayout layout_;
+  bool by_rounds_;
   ScheduleByCount schedules_;
   std::vector<IndexRange> leaves_;  ///< own micro-batches of each owned virtual rank, from 0
   std::vector<int> next_leaf_;      ///< of each chunk: the first that was not begun

@@ -8,6 +8,7 @@
 #include "base/aligned_tree.h"
 #include "base/integers.h"
 #include "data/sample_order.h"
+#include "parallel/pipeline_plan.h"
 
 namespace lockstep {
 
@@ -32,6 +33,15 @@ Evaluator::Evaluator(const Dataset& dataset, long micro_batch_size, long max_sam
 
 std::size_t Evaluator::buffer_bytes() const {
   return (tokens_.size() + features_.size() + targets_.size()) * sizeof(float);
+}
+
+std::size_t Evaluator::planned_bytes(const DatasetInfo& dataset,
+                                     long micro_batch_size,
+                                     long max_samples) {
+  const long samples =
+      max_samples > 0 ? std::min(max_samples, dataset.num_samples) : dataset.num_samples;
+  const long numbers = dataset.inputs_per_sample + dataset.targets_per_sample;
+  return static_cast<std::size_t>(std::min(micro_batch_size, samples) * numbers) * sizeof(float);
 }
 
 ModelInput Evaluator::read(long first, long count) {
@@ -94,6 +104,13 @@ Evaluation Evaluator::run(StageRunner& runner, const VirtualLayout& layout, cons
   leaves.reserve(static_cast<std::size_t>(layout.owned()));
   for (int owned = 0; owned < layout.owned(); ++owned) {
     leaves.push_back(run_leaf(runner, layout.micro_batches(batches, layout.first_owned() + owned)));
+  }
+  // Ranks with fewer micro-batches take part in gathering weights.
+  const auto nothing = [](int) {};
+  for (; next_micro_batch_ < most_micro_batches(layout, batches); ++next_micro_batch_) {
+    for (int chunk = 0; chunk < runner.num_chunks(); ++chunk) {
+      runner.skip(chunk, Model::PassKind::kEvaluate, nothing);
+    }
   }
   runner.finish();
   const Sums own = tree_sum(std::move(leaves));

@@ -33,6 +33,10 @@ class Evaluator {
 
   /// Bytes of the buffers for samples.
   [[nodiscard]] std::size_t buffer_bytes() const;
+  /// What that will be for such a data set.
+  static std::size_t planned_bytes(const DatasetInfo& dataset,
+                                   long micro_batch_size,
+                                   long max_samples);
 
  private:
   struct Sums {

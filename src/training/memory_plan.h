@@ -1,6 +1,7 @@
 // What a rank's memory will be, before any of it is taken: the same code, run on the dry device.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,6 +25,12 @@ struct MemoryPlan {
   std::size_t messages = 0;     ///< what is exchanged with other ranks, beside the above
   std::size_t batches = 0;      ///< input buffers
   std::size_t staging = 0;      ///< copy from which a checkpoint is written
+  struct Kind {
+    const char* name = "";
+    std::size_t bytes = 0;
+  };
+  /// All of the above, as people call them.
+  [[nodiscard]] std::array<Kind, 9> kinds() const;
   [[nodiscard]] std::size_t total() const;
   /// "weights 47.3 MiB, gradients ...": the kinds that are not zero.
   [[nodiscard]] std::string text() const;
@@ -40,12 +47,12 @@ struct PassMemory {
 };
 
 /// Which passes a run makes.
-enum class PassKind : std::uint8_t { kTrain, kEvaluate };
+enum class PassUse : std::uint8_t { kTrain, kEvaluate };
 
 /// How passes are measured.
 struct PassMeasure {
   DType dtype = DType::kF32;
-  PassKind kind = PassKind::kTrain;
+  PassUse kind = PassUse::kTrain;
   std::vector<long> batch_sizes;
   Recompute recompute = Recompute::kNone;
   /// A stage of a pipeline: columns of what stages hand over, and its rows a sample; 0: no pipeline.
@@ -57,7 +64,8 @@ struct PassMeasure {
 /// microseconds a layer; no memory.
 PassMemory measure_passes(const ModelChunks& chunks, const PassMeasure& measure);
 
-/// Bytes of memory that are free on this host, as the system says; 0 if it does not.
+/// Bytes of memory that are free on this host, as the system says; 0 if it does not. For tests the
+/// environment variable LOCKSTEP_TEST_FREE_MEMORY says it instead.
 std::size_t available_host_memory();
 
 }  // namespace lockstep

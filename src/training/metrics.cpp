@@ -26,6 +26,20 @@ long step_of(const std::string& line, const std::string& path, std::size_t numbe
       number);
 }
 
+void write_group(JsonLinesWriter& lines, const GroupWork& group) {
+  lines.open(group.name);
+  for (std::size_t kind = 0; kind < kNumTrafficKinds; ++kind) {
+    const WorkCount& count = group.kinds[kind];
+    if (count.calls > 0) {
+      lines.open(name_of(static_cast<TrafficKind>(kind)))
+          .number("calls", count.calls)
+          .integer("bytes", std::lround(count.bytes))
+          .close();
+    }
+  }
+  lines.close();
+}
+
 }  // namespace
 
 void MetricsWriter::write(const TrainRecord& record) {
@@ -42,7 +56,14 @@ void MetricsWriter::write(const TrainRecord& record) {
       .number("tokens_per_second", record.tokens_per_second)
       .number("mfu", record.mfu)
       .integer("memory_bytes", record.memory_bytes)
-      .end();
+      .integer("bytes_sent", std::lround(record.work.bytes_sent()))
+      .open("communication");
+  for (const GroupWork& group : record.work.groups) {
+    if (group.any()) {
+      write_group(lines_, group);
+    }
+  }
+  lines_.close().integer("operations", std::lround(record.work.operations)).end();
 }
 
 void MetricsWriter::write(const EvalRecord& record) {
@@ -83,16 +104,17 @@ void MetricsWriter::truncate_after(long step) {
 }
 
 void write_scalars(TensorBoardWriter& writer, const TrainRecord& record) {
-  const std::array<TensorBoardScalar, 6> scalars{{
+  const std::array<TensorBoardScalar, 7> scalars{{
       {"train/loss", record.loss},
       {"train/grad_norm", record.grad_norm},
       {"train/lr", record.lr},
       {"train/tokens_per_second", record.tokens_per_second},
       {"train/memory_bytes", static_cast<double>(record.memory_bytes)},
+      {"train/bytes_sent", record.work.bytes_sent()},
       {"train/mfu", record.mfu},
   }};
   const bool mfu_known = !std::isnan(record.mfu);
-  writer.write(record.step, std::span(scalars).first(mfu_known ? 6 : 5));
+  writer.write(record.step, std::span(scalars).first(mfu_known ? 7 : 6));
 }
 
 void write_scalars(TensorBoardWriter& writer, const EvalRecord& record) {

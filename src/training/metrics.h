@@ -6,11 +6,13 @@
 
 #include "formats/json_lines.h"
 #include "formats/tensorboard.h"
+#include "training/rank_work.h"
 
 namespace lockstep {
 
 /// One optimiser step. `step` is the number of updates done, so the first is 1; `epoch`, `samples`
-/// and `tokens` count from the start of the run. All but the last four are reproducible.
+/// and `tokens` count from the start of the run. All but seconds, tokens_per_second and
+/// mfu are reproducible; memory_bytes and work on the same mesh.
 struct TrainRecord {
   long step = 0;
   double epoch = 0.0;
@@ -23,6 +25,7 @@ struct TrainRecord {
   double tokens_per_second = 0.0;  ///< over all ranks
   double mfu = 0.0;                ///< NaN: the peak is not known
   long memory_bytes = 0;           ///< the largest rank's peak of what we allocate
+  RankWork work;                   ///< of the writing rank, mean of the steps since the last line
 };
 
 /// One evaluation, after `step` updates.
@@ -65,8 +68,8 @@ class MetricsWriter {
   JsonLinesWriter lines_;
 };
 
-/// Appends train/loss, train/grad_norm, train/lr, train/tokens_per_second, train/memory_bytes and,
-/// when it is known, train/mfu.
+/// Appends train/loss, train/grad_norm, train/lr, train/tokens_per_second, train/memory_bytes,
+/// train/bytes_sent and, when it is known, train/mfu.
 void write_scalars(TensorBoardWriter& writer, const TrainRecord& record);
 
 /// Appends eval/loss, eval/perplexity and, when there is one, eval/accuracy.

@@ -111,6 +111,22 @@ std::string progress_text(const TrainRecord& record, long last_step, double seco
   return text;
 }
 
+namespace {
+
+std::string bytes_sent_text(const RankWork& work) {
+  const auto bytes = [](double number) { return human_bytes(std::lround(number)); };
+  std::string groups;
+  for (const GroupWork& group : work.groups) {
+    if (group.any()) {
+      groups +=
+          fmt::format("{}{} {}", groups.empty() ? "" : ", ", group.name, bytes(group.bytes()));
+    }
+  }
+  return fmt::format("{} a step by rank 0 ({})", bytes(work.bytes_sent()), groups);
+}
+
+}  // namespace
+
 std::string summary_table(const RunSummary& summary) {
   std::string table;
   const auto row = [&table](std::string_view label, const std::string& value) {
@@ -131,6 +147,9 @@ std::string summary_table(const RunSummary& summary) {
   }
   row("wall time", human_duration(summary.seconds));
   row("peak memory", human_bytes(summary.memory_bytes) + " a rank");
+  if (summary.work.bytes_sent() > 0) {
+    row("bytes sent", bytes_sent_text(summary.work));
+  }
   row("output", summary.output_dir);
   return table;
 }

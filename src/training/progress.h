@@ -62,6 +62,7 @@ struct RunSummary {
   double seconds = 0.0;            ///< wall time of this start
   long memory_bytes = 0;           ///< as in metrics.jsonl
   std::string output_dir;
+  RankWork work{};  ///< of the printing rank, the mean of a step of this start
 };
 
 /// The table that is printed at the end: a label and a value a line, each line ended by a newline.

@@ -27,7 +27,8 @@ RunReporter::RunReporter(const std::string& directory,
   }
 }
 
-void RunReporter::begin(long samples) {
+void RunReporter::begin(long samples, const WorkMeter& meter) {
+  meter_ = &meter;
   progress_.emplace(ProgressOptions{.first_step = facts_.first_step + 1,
                                     .last_step = facts_.last_step,
                                     .log_interval = config_.interval,
@@ -48,7 +49,8 @@ void RunReporter::step(TrainRecord record) {
   const double seconds = static_cast<double>(now - window_begin_ns_) * 1e-9;
   const auto targets = static_cast<double>(facts_.targets_per_sample);
   record.tokens = record.samples * facts_.targets_per_sample;
-  record.seconds = seconds / static_cast<double>(std::max(1L, record.step - window_step_));
+  const auto steps = static_cast<double>(std::max(1L, record.step - window_step_));
+  record.seconds = seconds / steps;
   record.tokens_per_second =
       static_cast<double>(record.samples - window_samples_) * targets / seconds;
   record.mfu = record.tokens_per_second * facts_.operations_per_target / facts_.peak_operations;
@@ -57,6 +59,10 @@ void RunReporter::step(TrainRecord record) {
   if (!is_logged_step(record.step, config_.interval, facts_.last_step)) {
     return;
   }
+  const RankWork work = meter_->total();
+  record.work = work;
+  record.work -= window_work_;
+  record.work /= steps;
   metrics_.write(record);
   if (tensorboard_) {
     write_scalars(*tensorboard_, record);
@@ -65,6 +71,7 @@ void RunReporter::step(TrainRecord record) {
   window_begin_ns_ = now;
   window_step_ = record.step;
   window_samples_ = record.samples;
+  window_work_ = work;
 }
 
 void RunReporter::evaluation(const Evaluation& evaluation, long step) {
@@ -100,6 +107,8 @@ void RunReporter::finish(long step, long samples, long memory_bytes) {
   summary.tokens_per_second = training_seconds_ > 0 ? targets / training_seconds_ : 0;
   summary.seconds = seconds_since(begin_ns_);
   summary.memory_bytes = memory_bytes;
+  summary.work = meter_->total();
+  summary.work /= static_cast<double>(step - facts_.first_step);
   summary.output_dir = directory_;
   fmt::print("{}", summary_table(summary));
 }

@@ -9,6 +9,7 @@
 #include "training/evaluator.h"
 #include "training/metrics.h"
 #include "training/progress.h"
+#include "training/rank_work.h"
 #include "training/train_config.h"
 
 namespace lockstep {
@@ -33,12 +34,13 @@ class RunReporter {
               const Facts& facts);
 
   /// The loop starts now: shows the live line, starts the clocks. `samples`: consumed so far.
-  void begin(long samples);
+  /// `meter`, which outlives this, counts this rank's work.
+  void begin(long samples, const WorkMeter& meter);
 
   /// Whether anything is written or shown of this step.
   [[nodiscard]] bool wants(long step) const;
 
-  /// After a step that is wanted. Fills in tokens, seconds, tokens_per_second and mfu.
+  /// After a step that is wanted. Fills in tokens, seconds, tokens_per_second, mfu and work.
   void step(TrainRecord record);
 
   void evaluation(const Evaluation& evaluation, long step);
@@ -59,12 +61,14 @@ class RunReporter {
   MetricsWriter metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
   std::optional<Progress> progress_;
+  const WorkMeter* meter_ = nullptr;
 
   std::int64_t begin_ns_ = 0;
   long begin_samples_ = 0;
   std::int64_t window_begin_ns_ = 0;  ///< when the steps of the next line began
   long window_step_ = 0;
   long window_samples_ = 0;
+  RankWork window_work_;
   double training_seconds_ = 0;
   double last_loss_ = 0;
   std::optional<EvalRecord> last_evaluation_;

@@ -14,8 +14,7 @@
 #include "parallel/pipeline_plan.h"
 #include "parallel/virtual_layout.h"
 #include "training/evaluator.h"
-#include "training/memory_plan.h"
-#include "training/stages.h"
+#include "training/rank_plan.h"
 #include "training/trainer.h"
 
 namespace lockstep {
@@ -31,6 +30,7 @@ struct RunSetup {
   ModelConfig model_config;  ///< with everything filled in
   std::unique_ptr<ModelParts> parts;
   PipelinePlan pipeline;
+  bool one_micro_batch = false;  ///< no virtual rank ever has more
   DType dtype = DType::kF32;
   PassMemory pass_memory;
   MemoryPlan memory;
@@ -40,13 +40,14 @@ struct RunSetup {
 /// on paper and checks that it fits. Collective. Errors: RequestError on all ranks alike.
 RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Queue& queue);
 
-/// What this rank reads of every step, from step `first_step` (0: the first) on.
-BatchReaderOptions reader_options(const TrainingConfig& config,
-                                  const VirtualLayout& layout,
-                                  long first_step);
-
-/// How the run's passes are made.
-Stages::Options stage_options(const TrainingConfig& config, const RunSetup& setup);
+bool is_text_model(const ModelConfig& model);
+/// What the model expects of its data.
+DatasetShape shape_of(const ModelConfig& model);
+/// Whether a run evaluates.
+bool wants_validation(const TrainingConfig& config);
+/// The vocabulary where the configuration leaves it open: the tokeniser's, else the data's, of which
+/// every rank reads a part. Collective. Errors: RequestError on all ranks alike.
+long find_vocabulary(const TrainingConfig& config, Communicator& group);
 
 /// What decides bits on this machine beside the virtual layout: instruction set, libraries.
 std::string machine_fingerprint();

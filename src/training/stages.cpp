@@ -8,6 +8,18 @@ long rows_per_sample(const ModelConfig& model, const ModelChunks& chunks) {
   return chunks.front()->parameters().split().own_tokens(model.seq_length).size();
 }
 
+std::vector<std::vector<std::vector<int>>> weight_orders(const ModelChunks& chunks) {
+  std::vector<std::vector<std::vector<int>>> orders;
+  for (const auto& chunk : chunks) {
+    orders.emplace_back();
+    for (const auto kind :
+         {Model::PassKind::kForward, Model::PassKind::kBackward, Model::PassKind::kEvaluate}) {
+      orders.back().push_back(chunk->weight_order(kind));
+    }
+  }
+  return orders;
+}
+
 std::vector<Model*> pointers_to(const ModelChunks& chunks) {
   std::vector<Model*> models;
   for (const auto& chunk : chunks) {
@@ -20,7 +32,7 @@ std::vector<Model*> pointers_to(const ModelChunks& chunks) {
 
 Stages::Stages(const ModelConfig& model,
                const ModelParts& parts,
-               const Mesh& mesh,
+               Mesh& mesh,
                const PassMemory& memory,
                const PipelinePlan& pipeline,
                const ModelState& state,
@@ -40,6 +52,16 @@ Stages::Stages(const ModelConfig& model,
                                         .chunks = static_cast<int>(chunks.size())},
                    queue);
   }
+  if (parts.zero_stage() == 3) {
+    const int rank = mesh.world().rank();
+    weights_.emplace(parts.table_of(rank),
+                     options.dtype,
+                     parts.buckets_of(rank),
+                     weight_orders(chunks),
+                     mesh.add_weights_group(),
+                     state,
+                     queue);
+  }
   runner_.emplace(pointers_to(chunks),
                   state,
                   memory.stacks,
@@ -47,7 +69,8 @@ Stages::Stages(const ModelConfig& model,
                                        .recompute = options.recompute,
                                        .links = links_ ? &*links_ : nullptr,
                                        .world = &mesh.world(),
-                                       .rows_per_sample = rows},
+                                       .rows_per_sample = rows,
+                                       .weights = weights_ ? &*weights_ : nullptr},
                   queue);
 }
 
@@ -55,7 +78,7 @@ PassMeasure pass_measure(const ModelConfig& model,
                          const MeshShape& mesh,
                          const ModelChunks& chunks,
                          DType dtype,
-                         PassKind kind,
+                         PassUse kind,
                          std::vector<long> batch_sizes) {
   PassMeasure measure{.dtype = dtype, .kind = kind, .batch_sizes = std::move(batch_sizes)};
   if (mesh.pipeline > 1) {

@@ -25,7 +25,7 @@ class Stages {
   /// Collective over the tensor group. `parts` and `mesh` outlive this.
   Stages(const ModelConfig& model,
          const ModelParts& parts,
-         const Mesh& mesh,
+         Mesh& mesh,
          const PassMemory& memory,
          const PipelinePlan& pipeline,
          const ModelState& state,
@@ -34,11 +34,14 @@ class Stages {
 
   [[nodiscard]] StageRunner& runner() { return *runner_; }
   [[nodiscard]] std::size_t stack_bytes() const { return runner_->stack_bytes(); }
+  /// Slots for weights that ranks share, taken from a group of the mesh.
+  [[nodiscard]] std::size_t weight_bytes() const { return weights_ ? weights_->bytes() : 0; }
   [[nodiscard]] std::size_t link_bytes() const { return links_ ? links_->bytes() : 0; }
 
  private:
   std::optional<TensorGroup> tensor_;
   std::optional<PipelineLinks> links_;
+  std::optional<WeightSlots> weights_;
   std::optional<StageRunner> runner_;
 };
 
@@ -47,7 +50,7 @@ PassMeasure pass_measure(const ModelConfig& model,
                          const MeshShape& mesh,
                          const ModelChunks& chunks,
                          DType dtype,
-                         PassKind kind,
+                         PassUse kind,
                          std::vector<long> batch_sizes);
 
 }  // namespace lockstep

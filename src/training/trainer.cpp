@@ -21,6 +21,7 @@
 #include "parallel/step_executor.h"
 #include "parallel/whole_model.h"
 #include "training/collectively.h"
+#include "training/rank_work.h"
 #include "training/run_reporter.h"
 #include "training/run_setup.h"
 #include "training/signals.h"
@@ -66,6 +67,8 @@ class Run {
   void evaluate();
   /// `required`: nothing comes after it, so a failure to write is an error.
   void save(bool required);
+  /// In every rank's log: what it did in `steps` steps.
+  void log_work(long steps) const;
   void finish(TrainingEnd end);
   [[nodiscard]] RunState run_state() const;
   [[nodiscard]] std::size_t allocated_bytes() const;
@@ -78,8 +81,9 @@ class Run {
   long step_ = 0;             ///< updates (or skipped steps) done
 
   Mesh mesh_;
-  ModelState state_;
+  WorkMeter meter_;
   GradientReducer reducer_;
+  ModelState state_;
   StepExchange exchange_;
   SharedGradient shared_;
   Stages stages_;
@@ -101,26 +105,29 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
       queue_(&queue),
       bytes_before_(queue.allocated_bytes() + group.allocated_bytes()),
       mesh_(setup_.mesh_shape, group),
-      state_(setup_.parts->table_of(group.rank()),
-             setup_.dtype,
-             config.optimizer,
-             setup_.parts->shards_of(group.rank(), mesh_.data()),
-             queue),
-      reducer_(state_.table(),
+      meter_(mesh_, queue),
+      reducer_(setup_.parts->table_of(group.rank()),
                setup_.parts->chunk_elements(group.rank()),
                setup_.layout,
                config.parallel,
+               setup_.one_micro_batch,
                mesh_.data(),
                queue),
-      exchange_(setup_.parts->whole(), setup_.parts->norm_shares(), group, queue),
-      shared_(state_.table(), reducer_.owned(), mesh_.pipeline(), queue),
+      state_(setup_.parts->table_of(group.rank()),
+             setup_.dtype,
+             config.optimizer,
+             setup_.parts->shards_of(group.rank(), mesh_.data(), reducer_.is_packed()),
+             queue),
+      exchange_(
+          setup_.parts->whole(), setup_.parts->norm_shares(), reducer_.pieces(), group, queue),
+      shared_(state_.table(), reducer_.owned(), reducer_.pieces(), mesh_.pipeline(), queue),
       stages_(setup_.model_config,
               *setup_.parts,
               mesh_,
               setup_.pass_memory,
               setup_.pipeline,
               state_,
-              stage_options(config, setup_),
+              stage_options(config, setup_.dtype),
               queue),
       executor_(stages_.runner(),
                 state_,
@@ -128,6 +135,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
                 &shared_,
                 exchange_,
                 setup_.layout,
+                config.parallel.accumulate == "tree-fold",
                 setup_.pipeline.schedules) {
   if (setup_.parts->is_spread()) {
     whole_.emplace(setup_.parts->canonical(), setup_.parts->model_shares(), state_, group, queue);
@@ -333,6 +341,7 @@ void Run::report(const StepResult& result, double lr) {
 }
 
 void Run::evaluate() {
+  const WorkPause pause(meter_);
   const std::int64_t begin = now_ns();
   const Evaluation evaluation = evaluator_->run(stages_.runner(), setup_.layout, mesh_);
   if (is_writer()) {
@@ -342,6 +351,7 @@ void Run::evaluate() {
 }
 
 void Run::save(bool required) {
+  const WorkPause pause(meter_);
   const std::int64_t begin = now_ns();
   // The older checkpoints are still there: training is worth more than one in between. The last
   // one must be written, or the exit status would promise what is not there.
@@ -380,8 +390,10 @@ TrainingEnd Run::loop() {
   group_->barrier();
   tracer_->set_origin(now_ns());
   if (is_writer()) {
-    reporter_->begin(samples_done(step_));
+    reporter_->begin(samples_done(step_), meter_);
   }
+  const long first_step = step_;
+  meter_.resume();
   TrainingEnd end = TrainingEnd::kFinished;
   while (step_ < last_step()) {
     const StepResult result = take_step();
@@ -403,15 +415,30 @@ TrainingEnd Run::loop() {
       break;
     }
   }
+  meter_.pause();
+  log_work(step_ - first_step);
   finish(end);
   return end;
+}
+
+void Run::log_work(long steps) const {
+  if (steps == 0) {
+    return;
+  }
+  const RankWork work = meter_.total();
+  log::info("work of this rank in {} steps: {:.0f} operations, {:.0f} bytes sent ({})",
+            steps,
+            work.operations,
+            work.bytes_sent(),
+            work.text());
 }
 
 void Run::finish(TrainingEnd end) {
   tracer_->finish();
   const std::size_t planned = setup_.memory.total();
-  if (!is_writer() && allocated_bytes() != planned) {
-    log::warn("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
+  if (!is_writer()) {
+    const auto say = allocated_bytes() == planned ? spdlog::level::debug : spdlog::level::warn;
+    spdlog::log(say, "memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
   }
   if (is_writer()) {
     checkpoints_->wait();

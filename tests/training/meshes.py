@@ -53,8 +53,8 @@ def settings_of(program, model, precision):
     return {**BASE, **MODELS[model], **data_of(program, model), "run.precision": precision}
 
 
-def all_equal(program, model, precision, layouts, table=None):
-    settings = settings_of(program, model, precision)
+def all_equal(program, model, precision, layouts, table=None, more=None):
+    settings = {**settings_of(program, model, precision), **(more or {})}
     reference = program.train(settings, 1).result()
     for layout in layouts:
         begin = time.monotonic()
@@ -68,10 +68,10 @@ def all_equal(program, model, precision, layouts, table=None):
                         f"{last['memory_bytes']:,} | {'' if sent is None else format(sent, ',')} |\n")
 
 
-def both(program, layouts, table, models=("gpt2", "llama")):
+def both(program, layouts, table, models=("gpt2", "llama"), more=None):
     for model, precision in zip(models, ("f32", "bf16")):
         fitting = [layout for layout in layouts if layout.settings["parallel.tensor"] in DEGREES[model]]
-        all_equal(program, model, precision, fitting, table)
+        all_equal(program, model, precision, fitting, table, more)
 
 
 def tensor(program, table):
@@ -91,9 +91,27 @@ def recompute(program, table):
 
 def sharded(program, table):
     layouts = [Layout(data=2, zero=1), Layout(data=4, zero=1, bucket=1), Layout(data=2, tensor=2, zero=1),
-               Layout(data=2, zero=1, overlap=False)]
+               Layout(data=2, zero=1, overlap=False),
+               Layout(data=2, zero=2), Layout(data=4, zero=2, bucket=1), Layout(data=4, zero=3),
+               Layout(data=2, pipeline=2, zero=3), Layout(data=2, tensor=2, sequence=True, zero=3, recompute="full")]
     both(program, layouts, table)
-    all_equal(program, "mlp", "bf16", [Layout(data=2, zero=1)], table)
+    all_equal(program, "mlp", "bf16", [Layout(data=2, zero=zero) for zero in (1, 2, 3)], table)
+
+
+def rounds(program, table):
+    """parallel.accumulate = tree-fold: gradients really sharded under accumulation."""
+    layouts = [Layout(data=2), Layout(data=4), Layout(data=2, zero=1), Layout(data=4, zero=2, bucket=1),
+               Layout(data=4, zero=3), Layout(data=4, pipeline=2, zero=2), Layout(data=2, pipeline=2, zero=3),
+               Layout(data=4, tensor=2, zero=3), Layout(data=4, pipeline=2, zero=2, schedule="interleaved", chunks=2),
+               Layout(data=4, pipeline=2, zero=3, schedule="gpipe", overlap=False)]
+    both(program, layouts, table, more={"parallel.accumulate": "tree-fold"})
+    # Two micro-batches for four virtual ranks: some have none in any round.
+    both(program, [Layout(data=4, zero=3), Layout(data=4, zero=2)], table,
+         more={"parallel.accumulate": "tree-fold", "train.global_batch_size": 4})
+    # One micro-batch a virtual rank: the same in both orders, so gradients are sharded without rounds, too.
+    for accumulate in ("fold-tree", "tree-fold"):
+        both(program, [Layout(data=4, zero=2), Layout(data=4, zero=3)], table,
+             more={"parallel.accumulate": accumulate, "train.global_batch_size": 8})
 
 
 def pipeline(program, table):
@@ -120,7 +138,7 @@ def drawn(program, table, seed):
     for data, depth, width in itertools.product((1, 2, 4), (1, 2, 3, 4), (1, 2, 4)):
         if data * depth * width > 8:
             continue
-        for zero, schedule, again in itertools.product((0, 1), ("gpipe", "1f1b", "interleaved"),
+        for zero, schedule, again in itertools.product((0, 1, 2, 3), ("gpipe", "1f1b", "interleaved"),
                                                        ("none", "selective", "full")):
             if (depth == 1 and schedule != "1f1b") or (zero and data == 1):
                 continue
@@ -128,10 +146,10 @@ def drawn(program, table, seed):
             if depth * chunks <= 7:
                 legal.append(Layout(data, depth, width, numbers.random() < 0.5 and width > 1, zero, schedule, chunks,
                                     again, numbers.choice([1, 25]), numbers.choice([1, 2]), numbers.random() < 0.8))
-    both(program, numbers.sample(legal, 6), table)
+    both(program, numbers.sample(legal, 6), table, more={"parallel.accumulate": numbers.choice(["fold-tree", "tree-fold"])})
 
 
-CASES = {"tensor": tensor, "recompute": recompute, "sharded": sharded, "pipeline": pipeline, "all_axes": all_axes}
+CASES = {"tensor": tensor, "recompute": recompute, "sharded": sharded, "rounds": rounds, "pipeline": pipeline, "all_axes": all_axes}
 
 
 def main():

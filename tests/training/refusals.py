@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A request that cannot be met is refused by all ranks alike, once, before anything is written.
 
-Usage: refusals.py --lockstep BINARY --case NAME
+Usage: refusals.py --lockstep BINARY --case NAME [--cuda TEXT]     TEXT: what CMake said about CUDA
 """
 import argparse
+import subprocess
 import sys
 import tempfile
 
@@ -48,7 +49,7 @@ def keys(program):
     refused(program, settings, {"train.stepz": 10}, "--train.stepz; the nearest known flag is --train.steps")
     refused(program, settings, {"train.steps": "many"}, "--train.steps")
     refused(program, settings, {"parallel.data": 3}, "parallel.data = 3, parallel.pipeline = 1, parallel.tensor = 1 do not make 2 ranks")
-    refused(program, settings, {"parallel.zero_stage": 3}, "--parallel.zero_stage = 3 is not yet available")
+    refused(program, settings, {"model.dropout": 0.5}, "--model.dropout = 0.5 is not yet available")
     refused(program, settings, {"parallel.tensor": 4}, "possible (data x pipeline x tensor): 2 x 1 x 1, 1 x 2 x 1, 1 x 1 x 2")
     refused(program, settings, {"model.num_heads": 7}, "--model.num_heads = 7 does not divide")
 
@@ -86,20 +87,38 @@ def checkpoints(program):
         expect(before == contents(run.folder), f"{changes}: the run's folder changed")
 
 
+def devices(program):
+    """--version says which devices there are and what was found of others, which are refused."""
+    settings = layouts.settings_of(program, "gpt2")
+    refused(program, settings, {"run.device": "cuda"}, '--run.device = "cuda" is not yet available; available: auto | cpu')
+    refused(program, settings, {"parallel.backend": "nccl"}, "is not yet available")
+    status, output = program.finish(program.start([program.binary, "--version"]))
+    lines = output.splitlines()
+    expect(status == 0, output)
+    expect("devices: cpu" in lines and "NCCL: not used" in lines, output)
+    expect(f"CUDA at build: {program.cuda}; this version has no CUDA backend yet, run.device = cuda is refused" in lines,
+           f"expected {program.cuda!r}:\n{output}")
+    linked = subprocess.run(["ldd", program.binary], capture_output=True, text=True, check=True).stdout
+    expect(not any(name in linked for name in ("libcuda", "libcublas", "libnccl", "libcudnn")), linked)
+
+
 def contents(folder):
     return sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
 
 
-CASES = {"configurations": configurations, "keys": keys, "data": data, "checkpoints": checkpoints}
+CASES = {"configurations": configurations, "keys": keys, "data": data, "checkpoints": checkpoints,
+         "devices": devices}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lockstep", required=True)
     parser.add_argument("--case", required=True, choices=CASES)
+    parser.add_argument("--cuda")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lockstep-refusals-") as scratch:
         program = Program(options.lockstep, scratch)
+        program.cuda = options.cuda
         try:
             CASES[options.case](program)
         except Failure as failure:

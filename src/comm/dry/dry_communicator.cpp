@@ -54,12 +54,18 @@ Memory DryCommunicator::allocate(std::size_t bytes) {
 
 std::unique_ptr<Operation> DryCommunicator::make(
     TrafficKind kind, Exchange exchange, long count, long chunk, long item_bytes) {
+  // Most buckets have one size.
+  if (last_.exchange != exchange || last_.count != count || last_.chunk != chunk) {
+    last_ = {.exchange = exchange,
+             .count = count,
+             .chunk = chunk,
+             .message_items = message_items(hosts_, exchange, rank_, count, chunk),
+             .items_sent = items_sent_by(hosts_, exchange, rank_, count, chunk)};
+  }
   const auto item = static_cast<double>(item_bytes);
-  message_bytes_ +=
-      static_cast<std::size_t>(message_items(hosts_, exchange, rank_, count, chunk) * item_bytes);
-  const double sent = items_sent_by(hosts_, exchange, rank_, count, chunk) * item;
-  return std::make_unique<DryOperation>(*this,
-                                        sending(kind, static_cast<double>(count) * item, sent));
+  message_bytes_ += static_cast<std::size_t>(last_.message_items * item_bytes);
+  return std::make_unique<DryOperation>(
+      *this, sending(kind, static_cast<double>(count) * item, last_.items_sent * item));
 }
 
 std::unique_ptr<Operation> DryCommunicator::make_all_reduce(float* /*data*/,

@@ -74,8 +74,18 @@ class DryCommunicator final : public Communicator {
   std::unique_ptr<Operation> make(
       TrafficKind kind, Exchange exchange, long count, long chunk, long item_bytes);
 
+  /// An exchange and what it takes.
+  struct Counted {
+    Exchange exchange = Exchange::kAllReduce;
+    long count = -1;
+    long chunk = 0;
+    long message_items = 0;
+    double items_sent = 0;
+  };
+
   int rank_;
   HostMap hosts_;
+  Counted last_;
   Listener listener_;
   long num_calls_ = 0;
   Traffic traffic_;

@@ -52,6 +52,9 @@ class MpiGroup {
   [[nodiscard]] const std::vector<int>& local_ranks() const { return hosts_->ranks_on(host()); }
   [[nodiscard]] int local_index() const { return local_index_; }
   [[nodiscard]] const MpiOptions& options() const { return options_; }
+  /// What traces call it. A literal.
+  [[nodiscard]] const char* name() const { return name_; }
+  void set_name(const char* name) { name_ = name; }
   void set_time_limit(double seconds) { options_.time_limit_seconds = seconds; }
 
   /// A window of every host. Collective: every rank's `bytes` is the same.
@@ -133,6 +136,7 @@ class MpiGroup {
                                     FunctionRef<bool(int)> is_missing);
 
   MPI_Comm comm_;
+  const char* name_ = "ranks";
   MPI_Comm host_comm_ = MPI_COMM_NULL;
   MPI_Comm message_comm_ = MPI_COMM_NULL;
   MpiOptions options_;

@@ -18,9 +18,11 @@ std::size_t pieces_of(std::size_t bytes, std::size_t piece_bytes) {
 
 }  // namespace
 
-MessageOperation::MessageOperation(MpiGroup& group, std::string name, std::size_t bytes, int peer)
+MessageOperation::MessageOperation(
+    MpiGroup& group, std::string name, const char* wait_name, std::size_t bytes, int peer)
     : group_(group),
       name_(std::move(name)),
+      wait_name_(wait_name),
       bytes_(bytes),
       peer_(peer),
       piece_bytes_(group.options().message_piece_bytes),
@@ -71,7 +73,7 @@ bool MessageOperation::poll() {
 
 void MessageOperation::wait() {
   if (running_) {
-    const TraceSpan span("wait", "messages", TraceTrack::kWaiting);
+    const TraceSpan span(wait_name_, group_.name(), TraceTrack::kWaiting);
     group_.wait_for_peer(name_, peer_, [this] { return !running_; });
   }
 }
@@ -96,6 +98,7 @@ bool MessageOperation::advance() {
     completed(piece, status);
   }
   running_ = false;
+  finished();
   return true;
 }
 
@@ -104,6 +107,7 @@ void MessageOperation::completed(std::size_t /*piece*/, const MPI_Status& /*stat
 SendOperation::SendOperation(MpiGroup& group, const void* data, std::size_t bytes, int to, int tag)
     : MessageOperation(group,
                        fmt::format("send of {} bytes to rank {} with tag {}", bytes, to, tag),
+                       name_of_wait_for(TrafficKind::kSend),
                        bytes,
                        to) {
   for (std::size_t i = 0; i < num_pieces(); ++i) {
@@ -120,6 +124,18 @@ SendOperation::SendOperation(MpiGroup& group, const void* data, std::size_t byte
 
 void SendOperation::started() {
   group().traffic().count(TrafficKind::kSend, static_cast<double>(bytes()));
+  started_ns_ = process_trace().on() ? now_ns() : 0;
+}
+
+// A receive is started long before anything moves, so that the sender's side shows the message.
+void SendOperation::finished() {
+  if (started_ns_ != 0) {
+    process_trace().record({name_of(TrafficKind::kSend),
+                            group().name(),
+                            started_ns_,
+                            now_ns(),
+                            TraceTrack::kCommunication});
+  }
 }
 
 ReceiveOperation::ReceiveOperation(
@@ -127,6 +143,7 @@ ReceiveOperation::ReceiveOperation(
     : MessageOperation(
           group,
           fmt::format("receive of {} bytes from rank {} with tag {}", bytes, from, tag),
+          "wait for receive",
           bytes,
           from) {
   for (std::size_t i = 0; i < num_pieces(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,13 @@ class MessageOperation : public Operation, public Advancing {
   bool advance() final;
 
  protected:
-  /// `name` is for errors. Derived constructors initialise `request(i)` for every piece.
-  MessageOperation(MpiGroup& group, std::string name, std::size_t bytes, int peer);
+  /// `name` is for errors, `wait_name` (a literal) for traces. Derived constructors initialise `request(i)` for every piece.
+  MessageOperation(
+      MpiGroup& group, std::string name, const char* wait_name, std::size_t bytes, int peer);
 
-  /// Called by start; and when piece `piece` is complete.
+  /// Called by start; when piece `piece` is complete; and when all are.
   virtual void started() {}
+  virtual void finished() {}
   virtual void completed(std::size_t piece, const MPI_Status& status);
 
   [[nodiscard]] MpiGroup& group() const { return group_; }
@@ -44,6 +47,7 @@ class MessageOperation : public Operation, public Advancing {
  private:
   MpiGroup& group_;
   std::string name_;
+  const char* wait_name_;
   std::size_t bytes_;
   int peer_;
   std::size_t piece_bytes_;
@@ -58,6 +62,9 @@ class SendOperation final : public MessageOperation {
 
  private:
   void started() override;
+  void finished() override;
+
+  std::int64_t started_ns_ = 0;  ///< 0: not traced
 };
 
 class ReceiveOperation final : public MessageOperation {

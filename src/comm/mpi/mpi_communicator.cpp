@@ -194,6 +194,10 @@ void MpiCommunicator::poll() {
   group_->progress()->poll();
 }
 
+void MpiCommunicator::set_name(const char* name) {
+  group_->set_name(name);
+}
+
 void MpiCommunicator::set_time_limit(double seconds) {
   group_->set_time_limit(seconds);
 }

@@ -45,6 +45,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(std::span<const int> color_of) override;
   [[nodiscard]] const std::vector<int>& host_of() const override;
   void poll() override;
+  void set_name(const char* name) override;
   void set_time_limit(double seconds) override;
   [[nodiscard]] double bytes_sent() const override;
   [[nodiscard]] std::span<const TrafficCount> traffic() const override;

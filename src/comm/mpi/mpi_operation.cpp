@@ -39,13 +39,13 @@ void MpiOperation::finish() {
   running_ = false;
   if (moving_since_ns_ != 0) {
     process_trace().record(
-        {"operation", "gradients", moving_since_ns_, now_ns(), TraceTrack::kCommunication});
+        {name_of(kind_), group_.name(), moving_since_ns_, now_ns(), TraceTrack::kCommunication});
   }
 }
 
 void MpiOperation::wait() {
   if (running_) {
-    const TraceSpan span("wait", "gradients", TraceTrack::kWaiting);
+    const TraceSpan span(name_of_wait_for(kind_), group_.name(), TraceTrack::kWaiting);
     group_.wait(
         number_,
         call_number_,

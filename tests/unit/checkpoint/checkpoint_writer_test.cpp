@@ -137,6 +137,28 @@ TEST_CASE("a full disk leaves the older checkpoint and no remains, and the next 
   }
 }
 
+TEST_CASE("a folder that is gone fails the save, and the next one works when it is back") {
+  for (const bool async_write : {false, true}) {
+    const ScratchFolder folder;
+    CheckpointModel model(1);
+    CheckpointWriter writer(
+        folder.path(), config_of(async_write), model.state().view(), false, model.queue());
+    fs::rename(folder / "checkpoints", folder / "elsewhere");
+    test::write_file(folder / "checkpoints", "a file in its place");
+    const auto save_and_wait = [&](long step) {
+      writer.save(model.run_state(step));
+      writer.wait();
+    };
+
+    CHECK_THROWS_AS(save_and_wait(1), Error);
+
+    fs::remove(folder / "checkpoints");
+    fs::rename(folder / "elsewhere", folder / "checkpoints");
+    save_and_wait(2);
+    CHECK(find_newest_checkpoint(folder.path())->state.step == 2);
+  }
+}
+
 TEST_CASE("memory for a copy is taken only when writing in the background") {
   CheckpointModel model(1);
   const ModelView view = model.state().view();

@@ -97,10 +97,13 @@ TEST_CASE("the version names the commit, the build and the first line of the MPI
                            "commit: ",
                            "build: ",
                            "LOCKSTEP_WERROR=",
-                           "devices: cpu",
+                           "LOCKSTEP_CUDA=",
+                           "devices: cpu\n",
+                           "\nCUDA at build: ",
+                           "; this version has no CUDA backend yet, run.device = cuda is refused\n",
                            "compiler: ",
                            "MPI: Open MPI v4\n",
-                           "NCCL: none"}) {
+                           "NCCL: not used"}) {
     INFO(part);
     CHECK(text.find(part) != std::string::npos);
   }

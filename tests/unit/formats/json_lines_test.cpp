@@ -43,6 +43,17 @@ TEST_CASE("objects are written key by key, one a line") {
         "{\"kind\":\"train\",\"step\":-3,\"x\":0.10000000000000001,\"y\":0.1}\n{}\n");
 }
 
+TEST_CASE("objects can be values") {
+  const test::ScratchFolder folder;
+  JsonLinesWriter writer(folder / "lines");
+
+  writer.begin().open("a").open("b").close().integer("c", 1).close().integer("d", 2).end();
+  writer.begin().open("{").integer("{", 1).close().text("e", "{").integer("f", 3).end();
+
+  CHECK(test::read_file(folder / "lines") ==
+        "{\"a\":{\"b\":{},\"c\":1},\"d\":2}\n{\"{\":{\"{\":1},\"e\":\"{\",\"f\":3}\n");
+}
+
 TEST_CASE("exact numbers have the text of printf with 17 digits, and read back as the same bits") {
   const test::ScratchFolder folder;
   std::vector<double> values{0.0, -0.0, 1.0, 1e22, 1e-5, 5e-324, 123456789012345678.0};

@@ -23,12 +23,14 @@ std::vector<long> sizes(const std::vector<IndexRange>& ranges) {
 
 TEST_CASE("layers are spread so that the most expensive stage costs least") {
   CHECK(sizes(split_layers(8, 4, 0, 0)) == std::vector<long>{2, 2, 2, 2});
-  CHECK(sizes(split_layers(7, 4, 0, 0)) == std::vector<long>{2, 2, 2, 1});
+  CHECK(sizes(split_layers(7, 4, 0, 0)) == std::vector<long>{1, 2, 2, 2});
   // A head that costs two layers leaves the last stage fewer.
   CHECK(sizes(split_layers(10, 3, 0, 2)) == std::vector<long>{4, 4, 2});
-  CHECK(sizes(split_layers(10, 3, 2, 2)) == std::vector<long>{3, 5, 2});
+  CHECK(sizes(split_layers(10, 3, 2, 2)) == std::vector<long>{2, 5, 3});
   // Never none, however expensive the head is.
-  CHECK(sizes(split_layers(5, 3, 0, 100)) == std::vector<long>{3, 1, 1});
+  CHECK(sizes(split_layers(5, 3, 0, 100)) == std::vector<long>{2, 2, 1});
+  // Not eleven layers on all stages but the last.
+  CHECK(sizes(split_layers(80, 8, 0, 1.2)) == std::vector<long>{10, 10, 10, 10, 10, 10, 11, 9});
   CHECK(sizes(split_layers(3, 3, 1, 1)) == std::vector<long>{1, 1, 1});
 }
 

@@ -28,12 +28,23 @@ TEST_CASE("a train line has the keys of the interface in their order") {
   const test::ScratchFolder folder;
   MetricsWriter writer(folder / "metrics.jsonl");
 
-  writer.write(TrainRecord{10, 0.03, 320, 81920, 0.1, 2.0, 1e-3, 1.5, 54613.25, 0.25, 1048576});
+  TrainRecord record{10, 0.03, 320, 81920, 0.1, 2.0, 1e-3, 1.5, 54613.25, 0.25, 1048576};
+  record.work.operations = 12345678;
+  record.work.groups[0].kinds[0] = {1.5, 8192};
+  record.work.groups[0].kinds[3] = {2, 0};
+  record.work.groups[3].kinds[4] = {1, 48.4};
+
+  writer.write(record);
 
   CHECK(test::read_file(folder / "metrics.jsonl") ==
         "{\"kind\":\"train\",\"step\":10,\"epoch\":0.03,\"samples\":320,\"tokens\":81920,"
         "\"loss\":0.10000000000000001,\"grad_norm\":2,\"lr\":0.001,\"seconds\":1.5,"
-        "\"tokens_per_second\":54613.25,\"mfu\":0.25,\"memory_bytes\":1048576}\n");
+        "\"tokens_per_second\":54613.25,\"mfu\":0.25,\"memory_bytes\":1048576,"
+        "\"bytes_sent\":8240,\"communication\":{\"data\":{\"all_reduce\":{\"calls\":1.5,\"bytes\":"
+        "8192},"
+        "\"all_gather\":{\"calls\":2,\"bytes\":0}},\"world\":{\"values\":{\"calls\":1,\"bytes\":48}"
+        "}},"
+        "\"operations\":12345678}\n");
 }
 
 TEST_CASE("the loss of a skipped step and an unknown utilisation are null") {
@@ -44,7 +55,8 @@ TEST_CASE("the loss of a skipped step and an unknown utilisation are null") {
 
   CHECK_THAT(test::read_file(folder / "metrics.jsonl"),
              Catch::Contains("\"loss\":null,\"grad_norm\":1,") &&
-                 Catch::Contains("\"mfu\":null,\"memory_bytes\":0}"));
+                 Catch::Contains(
+                     "\"mfu\":null,\"memory_bytes\":0,\"bytes_sent\":0,\"communication\":{},"));
 }
 
 TEST_CASE("an eval line has an accuracy for classifications only") {
@@ -65,8 +77,13 @@ TEST_CASE("the largest line fits its buffer") {
   const double wide = -std::numeric_limits<double>::denorm_min() * 3;
   const long low = std::numeric_limits<long>::min();
 
-  CHECK_NOTHROW(
-      writer.write(TrainRecord{low, wide, low, low, wide, wide, wide, wide, wide, wide, low}));
+  TrainRecord record{low, wide, low, low, wide, wide, wide, wide, wide, wide, low};
+  record.work.operations = static_cast<double>(low);
+  for (GroupWork& group : record.work.groups) {
+    group.kinds.fill({4 / 3.0 * 1e-300, static_cast<double>(low) / 32});
+  }
+
+  CHECK_NOTHROW(writer.write(record));
 }
 
 TEST_CASE("every step appears once however often a run is stopped and resumed") {
@@ -145,7 +162,7 @@ TEST_CASE("records become scalars, without those that do not apply") {
 
   CHECK_THAT(without,
              Catch::Contains("train/loss") && Catch::Contains("train/memory_bytes") &&
-                 Catch::Contains("eval/perplexity"));
+                 Catch::Contains("train/bytes_sent") && Catch::Contains("eval/perplexity"));
   CHECK_THAT(without, !Catch::Contains("train/mfu") && !Catch::Contains("eval/accuracy"));
   CHECK_THAT(with, Catch::Contains("train/mfu") && Catch::Contains("eval/accuracy"));
 }

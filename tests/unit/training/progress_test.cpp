@@ -219,7 +219,12 @@ TEST_CASE("the summary is a table of what applies") {
   CHECK_THAT(summary_table(images),
              Catch::Contains("eval accuracy   91.25 %\n") && !Catch::Contains("tokens/s"));
   images.evaluation.reset();
-  CHECK_THAT(summary_table(images), !Catch::Contains("eval"));
+  CHECK_THAT(summary_table(images), !Catch::Contains("eval") && !Catch::Contains("bytes sent"));
+  images.work.groups[0].kinds[0] = {1, 3 << 20};
+  images.work.groups[3].kinds[4] = {1, 96};
+  CHECK_THAT(
+      summary_table(images),
+      Catch::Contains("bytes sent      3.0 MiB a step by rank 0 (data 3.0 MiB, world 96 B)\n"));
 }
 
 }  // namespace lockstep

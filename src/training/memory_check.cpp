@@ -1,0 +1,318 @@
+#include "training/memory_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "base/error.h"
+#include "base/human.h"
+#include "training/collectively.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostShown = 3;
+
+std::string human(double bytes) {
+  return human_bytes(static_cast<std::int64_t>(bytes));
+}
+
+// The host that is worst off, the same on all ranks.
+struct HostNeed {
+  double bytes = 0;
+  double free = 0;  // 0: unknown
+
+  [[nodiscard]] bool fits() const { return free == 0 || bytes <= free; }
+  [[nodiscard]] double excess() const { return free == 0 ? -1 : bytes - free; }
+};
+
+// Collective.
+HostNeed find_need(std::size_t mine, std::size_t free_bytes, Communicator& group) {
+  const double own[] = {static_cast<double>(mine), static_cast<double>(free_bytes)};
+  std::vector<double> all(2 * static_cast<std::size_t>(group.size()));
+  group.all_gather(own, all);
+  std::map<int, HostNeed> hosts;
+  for (std::size_t rank = 0; rank < group.host_of().size(); ++rank) {
+    const auto [host, is_new] = hosts.try_emplace(group.host_of()[rank]);
+    host->second.bytes += all[2 * rank];
+    // Its ranks may have looked at different times.
+    const double free = all[2 * rank + 1];
+    host->second.free = is_new ? free : std::min(host->second.free, free);
+  }
+  return std::max_element(
+             hosts.begin(),
+             hosts.end(),
+             [](const auto& a, const auto& b) { return a.second.excess() < b.second.excess(); })
+      ->second;
+}
+
+// The bubble of a pipeline, as a part of the rest of a step.
+double bubble_of(const TrainingConfig& config, const MeshShape& mesh) {
+  const double chunks = mesh.pipeline > 1 ? static_cast<double>(config.parallel.virtual_stages) : 1;
+  const long all = num_micro_batches(config.train.global_batch_size, config.train.micro_batch_size);
+  return (mesh.pipeline - 1) /
+         (chunks * static_cast<double>(ceil_div(all, static_cast<long>(mesh.data))));
+}
+
+void add(MemoryChange& change, const std::string& text, double cost) {
+  change.text += (change.text.empty() ? "" : ", ") + text;
+  change.cost += cost;
+}
+
+// The kinds of changes, each to an extent of at least 1.
+void write_synchronously(MemoryChange& change) {
+  change.config.checkpoint.async_write = false;
+  add(change, "checkpoint.async = false", 0.001);
+}
+
+void shard(MemoryChange& change) {
+  change.config.parallel.zero_stage = 1;
+  add(change, "parallel.zero_stage = 1", 0.01);
+}
+
+double cost_of(Recompute what) {
+  return what == Recompute::kFull ? 0.33 : what == Recompute::kSelective ? 0.05 : 0;
+}
+
+// How many kinds of recomputation keep less than `now`.
+int further(Recompute now) {
+  return static_cast<int>(Recompute::kFull) - static_cast<int>(now);
+}
+
+void recompute(MemoryChange& change, Recompute now, int extent) {
+  const auto next = static_cast<Recompute>(static_cast<int>(now) + extent);
+  change.config.train.recompute = next == Recompute::kFull ? "full" : "selective";
+  add(change,
+      fmt::format("train.recompute = \"{}\"", change.config.train.recompute),
+      cost_of(next) - cost_of(now));
+}
+
+unsigned long micro_of(const TrainingConfig& config) {
+  return static_cast<unsigned long>(config.train.micro_batch_size);
+}
+
+void halve(MemoryChange& change, int times) {
+  long& size = change.config.train.micro_batch_size;
+  size >>= static_cast<unsigned>(times);
+  add(change, fmt::format("train.micro_batch_size = {}", size), 0.03 * times);
+}
+
+void reshape(MemoryChange& change, const MeshShape& mesh) {
+  ParallelConfig& parallel = change.config.parallel;
+  const bool wider = mesh.tensor > change.mesh.tensor;
+  add(change,
+      wider ? fmt::format("parallel.tensor = {}", mesh.tensor)
+            : fmt::format("parallel.pipeline = {}", mesh.pipeline),
+      wider ? 0.1 * std::log2(mesh.tensor / change.mesh.tensor) : 0);
+  if (parallel.data > 0) {
+    parallel.data = mesh.data;
+    add(change, fmt::format("parallel.data = {}", mesh.data), 0);
+  }
+  parallel.tensor = mesh.tensor;
+  parallel.pipeline = mesh.pipeline;
+  change.mesh = mesh;
+}
+
+// The present mesh and those that are wider or deeper.
+std::vector<MeshShape> meshes_of(const MeshShape& now) {
+  std::vector<MeshShape> meshes{now};
+  for (int factor = 2; factor <= now.data; ++factor) {
+    if (now.data % factor == 0) {
+      meshes.push_back({now.data / factor, now.pipeline, now.tensor * factor});
+      meshes.push_back({now.data / factor, now.pipeline * factor, now.tensor});
+    }
+  }
+  return meshes;
+}
+
+// Joins every change so far with a further kind of change: most(change) says how far it can go, and
+// make(change, extent) makes it.
+template <typename Most, typename Make>
+void extend(std::vector<MemoryChange>& changes, Most most, Make make) {
+  std::vector<MemoryChange> joined;
+  for (const MemoryChange& change : changes) {
+    for (int extent = 0; extent <= most(change); ++extent) {
+      MemoryChange& next = joined.emplace_back(change);
+      next.extent.push_back(extent);
+      if (extent > 0) {
+        make(next, extent);
+      }
+    }
+  }
+  changes = std::move(joined);
+}
+
+std::vector<MemoryChange> changes_of_mesh(const RunOutline& outline) {
+  std::vector<MemoryChange> changes;
+  for (const MeshShape& mesh : meshes_of(outline.mesh)) {
+    MemoryChange& change =
+        changes.emplace_back(MemoryChange{.config = outline.config,
+                                          .mesh = outline.mesh,
+                                          .extent = {mesh.tensor / outline.mesh.tensor - 1,
+                                                     mesh.pipeline / outline.mesh.pipeline - 1}});
+    if (mesh.data != outline.mesh.data) {
+      reshape(change, mesh);
+    }
+  }
+  return changes;
+}
+
+// Plans changes until enough are found that fit.
+class Advisor {
+ public:
+  Advisor(const RunOutline& outline, std::size_t free_bytes, Communicator& group)
+      : outline_(outline), free_bytes_(free_bytes), group_(group) {}
+
+  // Collective.
+  std::string advise() {
+    for (const MemoryChange& change : memory_changes(outline_)) {
+      const auto included = [&](const MemoryChange& other) { return change.includes(other); };
+      if (std::any_of(found_.begin(), found_.end(), included)) {
+        continue;
+      }
+      try_out(change);
+      if (found_.size() == kMostShown) {
+        break;
+      }
+    }
+    return found_.empty() ? no_advice() : lines_;
+  }
+
+ private:
+  void try_out(const MemoryChange& change) {
+    std::optional<RunOutline> changed;
+    std::size_t mine = 0;
+    collectively(group_, [&] {
+      changed = outline_with(outline_, change);
+      if (changed) {
+        mine = RunPlanner(*changed, parts_of(*changed)).plan(group_.rank()).memory.total();
+      }
+    });
+    if (!changed) {
+      return;
+    }
+    const HostNeed need = find_need(mine, free_bytes_, group_);
+    if (need.fits()) {
+      found_.push_back(change);
+      const bool other_bits =
+          change.config.train.micro_batch_size != outline_.config.train.micro_batch_size ||
+          changed->virtual_data != outline_.virtual_data ||
+          changed->virtual_tensor != outline_.virtual_tensor;
+      lines_ += fmt::format("{}({}) {}: {}{}",
+                            found_.size() > 1 ? "; " : "",
+                            found_.size(),
+                            change.text,
+                            human(need.bytes),
+                            other_bits ? ", other bits" : "");
+    } else if (smallest_.empty() || need.excess() < smallest_excess_) {
+      smallest_excess_ = need.excess();
+      smallest_ = fmt::format("{}, still {}", change.text, human(need.bytes));
+    }
+  }
+
+  [[nodiscard]] std::string no_advice() const {
+    const std::string tried =
+        smallest_.empty() ? "" : fmt::format(" (the most that helps is {})", smallest_);
+    return fmt::format("none{}: use more hosts or a smaller model", tried);
+  }
+
+  // Other settings than these leave the parts as they are.
+  const ModelParts& parts_of(const RunOutline& outline) {
+    auto& parts =
+        parts_[{outline.mesh.pipeline, outline.mesh.tensor, outline.config.parallel.zero_stage}];
+    if (!parts) {
+      parts = make_parts(outline);
+    }
+    return *parts;
+  }
+
+  const RunOutline& outline_;
+  std::size_t free_bytes_;
+  Communicator& group_;
+  std::map<std::tuple<int, int, long>, std::unique_ptr<ModelParts>> parts_;
+  std::vector<MemoryChange> found_;
+  std::string lines_;
+  std::string smallest_;
+  double smallest_excess_ = 0;
+};
+
+}  // namespace
+
+bool MemoryChange::includes(const MemoryChange& other) const {
+  return std::equal(extent.begin(), extent.end(), other.extent.begin(), std::greater_equal<>());
+}
+
+std::vector<MemoryChange> memory_changes(const RunOutline& outline) {
+  const TrainingConfig& config = outline.config;
+  const Recompute now = recompute_from(config.train.recompute);
+  const bool can_recompute = outline.model.architecture != "mlp";
+  std::vector<MemoryChange> changes = changes_of_mesh(outline);
+  extend(
+      changes,
+      [&](const MemoryChange&) { return config.checkpoint.async_write ? 1 : 0; },
+      [](MemoryChange& change, int) { write_synchronously(change); });
+  extend(
+      changes,
+      [&](const MemoryChange& change) {
+        return change.mesh.data > 1 && config.parallel.zero_stage == 0 ? 1 : 0;
+      },
+      [](MemoryChange& change, int) { shard(change); });
+  extend(
+      changes,
+      [&](const MemoryChange&) { return can_recompute ? further(now) : 0; },
+      [&](MemoryChange& change, int extent) { recompute(change, now, extent); });
+  extend(
+      changes,
+      [&](const MemoryChange&) { return static_cast<int>(std::bit_width(micro_of(config))) - 1; },
+      [](MemoryChange& change, int extent) { halve(change, extent); });
+  const double bubble = bubble_of(config, outline.mesh);
+  for (MemoryChange& change : changes) {
+    change.cost += std::max(0.0, bubble_of(change.config, change.mesh) - bubble);
+  }
+  changes.erase(changes.begin());  // the one that changes nothing
+  std::stable_sort(
+      changes.begin(), changes.end(), [](const auto& a, const auto& b) { return a.cost < b.cost; });
+  return changes;
+}
+
+std::optional<RunOutline> outline_with(const RunOutline& outline, const MemoryChange& change) {
+  RunOutline changed = outline;
+  changed.config = change.config;
+  try {
+    set_mesh(changed, choose_mesh(change.config.parallel, outline.model, outline.mesh.num_ranks()));
+    // Throws where the schedule does not go with the mesh.
+    make_schedule(schedule_kind(change.config.parallel.schedule),
+                  changed.mesh.pipeline,
+                  change.config.parallel.virtual_stages,
+                  1);
+  } catch (const RequestError&) {
+    return std::nullopt;
+  }
+  return changed;
+}
+
+void check_memory_fits(const RunOutline& outline, const MemoryPlan& mine, Communicator& group) {
+  const std::size_t free_bytes = available_host_memory();
+  const HostNeed need = find_need(mine.total(), free_bytes, group);
+  if (need.fits()) {
+    return;
+  }
+  const std::string advice = Advisor(outline, free_bytes, group).advise();
+  collectively(group, [&] {
+    throw_request_error(
+        "the ranks of a host need {} of memory, {} are free (rank {}: {}). Cheapest changes that "
+        "fit: {}",
+        human(need.bytes),
+        human(need.free),
+        group.rank(),
+        mine.text(),
+        advice);
+  });
+}
+
+}  // namespace lockstep
