@@ -12,12 +12,14 @@
 #include "base/bfloat16.h"
 #include "base/philox.h"
 #include "support/catch.h"
+#include "support/forbidden_memory.h"
 #include "tensor/matrix.h"
 
 namespace lockstep {
 
 /// Owns a matrix whose rows lie `gap` elements apart, filled with guard bytes all around and in the
-/// gaps: whatever a kernel writes beyond its columns is found by `guards_intact`.
+/// gaps: whatever a kernel writes beyond its columns is found by `guards_intact`, and what it reads
+/// there by AddressSanitizer in the build with sanitisers.
 class KernelMatrix {
  public:
   KernelMatrix(DType dtype, long rows, long cols, long gap = 3)
@@ -27,7 +29,19 @@ class KernelMatrix {
         stride_(cols + gap),
         bytes_((static_cast<std::size_t>(rows * stride_) + 2 * kGuard) * size_of(dtype), kPattern) {
     fill_zero();
+    forbid_guards();
   }
+  KernelMatrix(const KernelMatrix& other)
+      : dtype_(other.dtype_), rows_(other.rows_), cols_(other.cols_), stride_(other.stride_) {
+    other.allow_guards();
+    bytes_ = other.bytes_;
+    other.forbid_guards();
+    forbid_guards();
+  }
+  KernelMatrix(KernelMatrix&&) = default;
+  KernelMatrix& operator=(const KernelMatrix&) = delete;
+  KernelMatrix& operator=(KernelMatrix&&) = delete;
+  ~KernelMatrix() = default;
 
   [[nodiscard]] Matrix view() const {
     auto* data = const_cast<std::uint8_t*>(bytes_.data()) + kGuard * size_of(dtype_);
@@ -69,11 +83,15 @@ class KernelMatrix {
   [[nodiscard]] bool guards_intact() const {
     KernelMatrix copy = *this;
     copy.fill_zero();
-    const KernelMatrix fresh(dtype_, rows_, cols_, stride_ - cols_);
-    return copy.bytes_ == fresh.bytes_;
+    return copy == KernelMatrix(dtype_, rows_, cols_, stride_ - cols_);
   }
   friend bool operator==(const KernelMatrix& a, const KernelMatrix& b) {
-    return a.bytes_ == b.bytes_;
+    a.allow_guards();
+    b.allow_guards();
+    const bool equal = a.bytes_ == b.bytes_;
+    a.forbid_guards();
+    b.forbid_guards();
+    return equal;
   }
 
   [[nodiscard]] DType dtype() const { return dtype_; }
@@ -83,6 +101,9 @@ class KernelMatrix {
  private:
   static constexpr std::size_t kGuard = 64;
   static constexpr std::uint8_t kPattern = 0xa5;
+
+  void allow_guards() const { test::allow(bytes_.data(), bytes_.size()); }
+  void forbid_guards() const { test::forbid_outside(view(), bytes_.data(), bytes_.size()); }
 
   template <typename Body>
   void for_each(Body body) const {

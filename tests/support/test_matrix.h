@@ -9,6 +9,7 @@
 
 #include "base/bfloat16.h"
 #include "device/cpu/cpu_queue.h"
+#include "support/forbidden_memory.h"
 #include "tensor/matrix.h"
 
 namespace lockstep {
@@ -21,7 +22,8 @@ inline float test_value(std::uint64_t seed, std::uint64_t index) {
 }
 
 /// A matrix in its own memory, `stride` elements from row to row, values as test_value (rounded to
-/// bf16 if need be); the memory between rows and after the last holds the value -77.
+/// bf16 if need be); the memory between rows and after the last holds the value -77 and may be
+/// neither written nor read (the latter is found in the build with sanitisers).
 class TestMatrix {
  public:
   TestMatrix(DType dtype, long rows, long cols, long stride, std::uint64_t seed)
@@ -31,31 +33,45 @@ class TestMatrix {
       const bool inside = i < rows * stride && i % stride < cols;
       set(i, inside ? test_value(seed, static_cast<std::uint64_t>(i)) : kOutside);
     }
+    test::forbid_outside(view_, memory_.data(), memory_.bytes());
   }
   TestMatrix(DType dtype, long rows, long cols, std::uint64_t seed)
       : TestMatrix(dtype, rows, cols, cols, seed) {}
+  TestMatrix(const TestMatrix&) = delete;
+  TestMatrix& operator=(const TestMatrix&) = delete;
+  TestMatrix(TestMatrix&&) = default;
+  TestMatrix& operator=(TestMatrix&&) = delete;
+  ~TestMatrix() { allow_outside(); }
 
   [[nodiscard]] const Matrix& view() const { return view_; }
   [[nodiscard]] double at(long row, long col) const { return get(row * view_.stride + col); }
   /// True while nothing between the rows or after the last has been written.
   [[nodiscard]] bool outside_is_untouched() const {
+    allow_outside();
+    bool untouched = true;
     for (long i = 0; i < view_.rows * view_.stride + kGuard; ++i) {
       const bool inside = i < view_.rows * view_.stride && i % view_.stride < view_.cols;
-      if (!inside && get(i) != static_cast<double>(kOutside)) {
-        return false;
-      }
+      untouched = untouched && (inside || get(i) == static_cast<double>(kOutside));
     }
-    return true;
+    test::forbid_outside(view_, memory_.data(), memory_.bytes());
+    return untouched;
   }
+  /// Also of what lies outside.
   [[nodiscard]] bool same_bits(const TestMatrix& other) const {
-    return memory_.bytes() == other.memory_.bytes() &&
-           std::memcmp(memory_.data(), other.memory_.data(), memory_.bytes()) == 0;
+    allow_outside();
+    other.allow_outside();
+    const bool same = memory_.bytes() == other.memory_.bytes() &&
+                      std::memcmp(memory_.data(), other.memory_.data(), memory_.bytes()) == 0;
+    test::forbid_outside(view_, memory_.data(), memory_.bytes());
+    test::forbid_outside(other.view_, other.memory_.data(), other.memory_.bytes());
+    return same;
   }
 
  private:
   static constexpr long kGuard = 40;
   static constexpr float kOutside = -77.0F;
 
+  void allow_outside() const { test::allow(memory_.data(), memory_.bytes()); }
   void set(long index, float value) {
     if (view_.dtype == DType::kBF16) {
       view_.as<BFloat16>()[index] = to_bfloat16(value);

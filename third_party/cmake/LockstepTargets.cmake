@@ -10,7 +10,9 @@ if(LOCKSTEP_WERROR)
   target_compile_options(lockstep_flags INTERFACE -Werror)
 endif()
 if(LOCKSTEP_SANITIZE)
-  target_compile_options(lockstep_flags INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer)
+  # A finding ends the program, or tests that only print it would pass.
+  target_compile_options(lockstep_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+                                                  -fno-omit-frame-pointer)
   target_link_options(lockstep_flags INTERFACE -fsanitize=address,undefined)
 endif()
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
@@ -37,7 +39,8 @@ function(lockstep_unit_tests folder)
   endif()
   add_executable(unit_${folder} ${sources})
   target_link_libraries(unit_${folder} PRIVATE lockstep_test_main lockstep_${folder})
-  catch_discover_tests(unit_${folder} TEST_PREFIX "${folder}: " PROPERTIES LABELS unit TIMEOUT 60 COST 1000)
+  catch_discover_tests(unit_${folder} TEST_PREFIX "${folder}: " PROPERTIES LABELS unit
+                       TIMEOUT ${LOCKSTEP_UNIT_TIMEOUT} COST 1000)
 endfunction()
 
 # lockstep_rank_test(NAME SOURCES ... RANKS ... DEPENDS ...): one program, one ctest test a rank count.
