@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <numeric>
 
 #include "base/integers.h"
@@ -69,6 +71,22 @@ TEST_CASE("a million elements are summed by threads to the same bits") {
   operation->wait();
 
   CHECK(wrong_elements(*group, memory.as<float>(), {0, count}) == 0);
+}
+
+TEST_CASE("memory of a group is zero and aligned on every rank") {
+  for (const auto& placement : test::placements()) {
+    const auto group = test::world(placement);
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{5000}, std::size_t{1} << 20U}) {
+      CAPTURE(placement.name, bytes);
+      const Memory memory = group->allocate(bytes);
+
+      CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % kMemoryAlignment == 0);
+      CHECK(std::all_of(memory.data(), memory.data() + bytes, [](std::byte value) {
+        return value == std::byte{0};
+      }));
+      std::fill_n(memory.data(), bytes, std::byte{1});  // the next one is not this one
+    }
+  }
 }
 
 TEST_CASE("a reduce-scatter leaves the sum in the rank's own part") {

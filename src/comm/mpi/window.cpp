@@ -1,5 +1,6 @@
 #include "comm/mpi/window.h"
 
+#include <cstdint>
 #include <cstring>
 #include <exception>
 
@@ -14,6 +15,11 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20U;
+
+long bytes_to_next_page(const void* address) {
+  const auto number = reinterpret_cast<std::uintptr_t>(address);
+  return static_cast<long>(round_up(number, std::uintptr_t{kPage}) - number);
+}
 
 }  // namespace
 
@@ -30,19 +36,26 @@ SharedWindow::SharedWindow(MPI_Comm host, std::size_t bytes) : bytes_(round_up(b
   }
   MPI_Info info = MPI_INFO_NULL;
   mpi_call(MPI_Info_create(&info), "MPI_Info_create");
-  // Pieces may then start on pages of their own.
+  // Pieces may then start on pages of their own. Open MPI puts a header before them all the same,
+  // so that they start in the middle of a cache line: a page more lets ours start at the next one.
   MPI_Info_set(info, "alloc_shared_noncontig", "true");
+  std::byte* whole = nullptr;
   const int code = MPI_Win_allocate_shared(
-      static_cast<MPI_Aint>(bytes_), 1, info, host, static_cast<void*>(&own_), &window_);
+      static_cast<MPI_Aint>(bytes_ + kPage), 1, info, host, static_cast<void*>(&whole), &window_);
   MPI_Info_free(&info);
   mpi_call(code, "MPI_Win_allocate_shared");
+  const long skipped = bytes_to_next_page(whole);
+  own_ = whole + skipped;
+  std::vector<long> all_skipped(static_cast<std::size_t>(size));
+  mpi_call(MPI_Allgather(&skipped, 1, MPI_LONG, all_skipped.data(), 1, MPI_LONG, host),
+           "MPI_Allgather");
   for (int local = 0; local < size; ++local) {
     MPI_Aint piece_bytes = 0;
     int unit = 0;
     std::byte* piece = nullptr;
     mpi_call(MPI_Win_shared_query(window_, local, &piece_bytes, &unit, static_cast<void*>(&piece)),
              "MPI_Win_shared_query");
-    pieces_.push_back(piece);
+    pieces_.push_back(piece + all_skipped[static_cast<std::size_t>(local)]);
   }
   if (bytes_ >= kHugePage) {
     madvise(own_, bytes_, MADV_HUGEPAGE);  // advice only: failure costs speed, nothing else

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 /// One piece of `bytes` zero-filled bytes for every rank of `host` (a communicator of ranks that
-/// share memory), mapped by all of them.
+/// share memory), mapped by all of them. Pieces start on pages.
 class SharedWindow {
  public:
   /// Collective over `host`. Throws Error when there is not enough memory.
