@@ -37,6 +37,8 @@ class TestMatrix {
   }
   TestMatrix(DType dtype, long rows, long cols, std::uint64_t seed)
       : TestMatrix(dtype, rows, cols, cols, seed) {}
+  TestMatrix(const TestMatrix&) = delete;
+  TestMatrix& operator=(const TestMatrix&) = delete;
   TestMatrix(TestMatrix&&) = default;
   TestMatrix& operator=(TestMatrix&&) = delete;
   ~TestMatrix() { allow_outside(); }
