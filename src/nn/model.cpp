@@ -23,6 +23,7 @@ std::vector<std::unique_ptr<Model>> make_model_parts(const ModelConfig& config,
                                                      const std::vector<ModelPart>& parts) {
   const auto table = std::make_shared<ParameterTable>(split);
   std::vector<std::unique_ptr<Model>> models;
+  models.reserve(parts.size());
   for (const ModelPart& part : parts) {
     models.push_back(make_transformer_part(config, dtype, part, table));
   }

@@ -268,7 +268,7 @@ void Transformer::embed(Pass& pass, const ModelInput& batch, Matrix out) const {
                    .positions = with_positions ? pass.weights.whole(positions_) : Matrix{},
                    .seq_length = shape_.seq_length,
                    .out = part});
-  if (shape_.split.sequence) {
+  if (group != nullptr && shape_.split.sequence) {
     const StackScope scratch(pass.scratch());
     const Matrix own = pass.scratch().push(DType::kF32, out.rows, out.cols);
     group->sum_rows(pass.queue, shape_.seq_length, own);

@@ -58,7 +58,7 @@ class TransformerBlock {
 
   /// Turns d, the gradient of out, into that of x, in place. Leaves the stack as it was. Reports the
   /// gradients of each linear layer as they become complete, from the last one to the first.
-  void backward(Pass& pass, RotaryTable rotary, Matrix x, const Saved& saved, Matrix d) const;
+  void backward(Pass& pass, RotaryTable rotary, Matrix x, const Saved& kept, Matrix d) const;
 
   struct Saved {
     Matrix norm1;

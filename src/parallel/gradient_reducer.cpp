@@ -326,23 +326,27 @@ void GradientReducer::add_tied_input() {
     add(result_ + first, accumulators_.front(), tied_size_, false);
     return;
   }
-  const long first = tied_size_ + (*table_)[table_->tied_index()].offset;
-  for (Chunk& chunk : chunks_) {
+  for (const Chunk& chunk : chunks_) {
     for (const Bucket& region : chunk.buckets) {
-      if (region.range.begin >= tied_size_) {
-        continue;
+      if (region.range.begin < tied_size_) {
+        add_tied_slice(chunk, region);
       }
-      const auto twin =
-          std::find_if(chunk.buckets.begin(), chunk.buckets.end(), [&](const Bucket& bucket) {
-            return bucket.range.begin == first + region.range.begin;
-          });
-      LOCKSTEP_CHECK(twin != chunk.buckets.end() && twin->own.size() == region.own.size());
-      const auto place = [&](const Bucket& bucket) {
-        return collects_ ? bucket.kept : accumulators_.front() + bucket.own.begin;
-      };
-      add(place(*twin), place(region), region.own.size(), false);
     }
   }
+}
+
+void GradientReducer::add_tied_slice(const Chunk& chunk, const Bucket& region) {
+  const long first = tied_size_ + (*table_)[table_->tied_index()].offset;
+  const auto twin =
+      std::find_if(chunk.buckets.begin(), chunk.buckets.end(), [&](const Bucket& bucket) {
+        return bucket.range.begin == first + region.range.begin;
+      });
+  LOCKSTEP_CHECK(twin != chunk.buckets.end());
+  LOCKSTEP_CHECK(twin->own.size() == region.own.size());
+  const auto place = [this](const Bucket& bucket) {
+    return collects_ ? bucket.kept : accumulators_.front() + bucket.own.begin;
+  };
+  add(place(*twin), place(region), region.own.size(), false);
 }
 
 std::size_t GradientReducer::accumulator_bytes() const {

@@ -123,6 +123,7 @@ class GradientReducer {
   void keep(Chunk& chunk, Bucket& bucket);
   void keep_all(Chunk& chunk);
   void add_tied_input();
+  void add_tied_slice(const Chunk& chunk, const Bucket& region);
   void add(float* to, const float* values, long count, bool overwrites);
 
   const ParameterTable* table_;

@@ -8,43 +8,56 @@
 
 namespace lockstep {
 
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// What a stage costs with some layers.
+struct StageCosts {
+  std::size_t stages = 1;
+  double first = 0;
+  double last = 0;
+
+  [[nodiscard]] double operator()(std::size_t stage, std::size_t layers) const {
+    return static_cast<double>(layers) + (stage == 0 ? first : 0) +
+           (stage + 1 == stages ? last : 0);
+  }
+};
+
+// table[s][n]: the least that join(a stage's cost, the rest) gives for stages s.. over the last n layers,
+// where no stage may cost more than `limit`.
+using CostTable = std::vector<std::vector<double>>;
+
+template <typename Join>
+CostTable least_costs(const StageCosts& cost, std::size_t layers, double limit, Join join) {
+  CostTable table(cost.stages + 1, std::vector<double>(layers + 1, kNever));
+  table[cost.stages][0] = 0;
+  for (std::size_t stage = cost.stages; stage-- > 0;) {
+    for (std::size_t left = 1; left <= layers; ++left) {
+      double& least = table[stage][left];
+      for (std::size_t size = 1; size <= left && cost(stage, size) <= limit; ++size) {
+        least = std::min(least, join(cost(stage, size), table[stage + 1][left - size]));
+      }
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
 std::vector<IndexRange> split_layers(long num_layers, int stages, double first, double last) {
   LOCKSTEP_CHECK(stages >= 1 && stages <= num_layers);
   const auto layers = static_cast<std::size_t>(num_layers);
-  const auto count = static_cast<std::size_t>(stages);
-  const auto cost = [&](std::size_t stage, std::size_t size) {
-    return static_cast<double>(size) + (stage == 0 ? first : 0) + (stage + 1 == count ? last : 0);
-  };
-  // Of stages s.. over the last n layers: the least largest cost, then under that limit the least sum of
-  // squares.
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  using Table = std::vector<std::vector<double>>;
-  const auto fill = [&](const auto& join, double limit) {
-    Table best(count + 1, std::vector<double>(layers + 1, kNever));
-    best[count][0] = 0;
-    for (std::size_t stage = count; stage-- > 0;) {
-      for (std::size_t left = 1; left <= layers; ++left) {
-        for (std::size_t size = 1; size <= left; ++size) {
-          const double own = cost(stage, size);
-          if (own <= limit) {
-            best[stage][left] =
-                std::min(best[stage][left], join(own, best[stage + 1][left - size]));
-          }
-        }
-      }
-    }
-    return best;
-  };
+  const StageCosts cost{static_cast<std::size_t>(stages), first, last};
   const auto larger = [](double own, double rest) { return std::max(own, rest); };
   const auto squares = [](double own, double rest) { return own * own + rest; };
-  const double limit = fill(larger, kNever)[0][layers];
-  const Table best = fill(squares, limit);
+  const double limit = least_costs(cost, layers, kNever, larger)[0][layers];
+  const CostTable least = least_costs(cost, layers, limit, squares);
   std::vector<IndexRange> ranges;
   std::size_t left = layers;
-  for (std::size_t stage = 0; stage < count; ++stage) {
+  for (std::size_t stage = 0; stage < cost.stages; ++stage) {
     std::size_t size = 1;
-    while (cost(stage, size) > limit ||
-           squares(cost(stage, size), best[stage + 1][left - size]) > best[stage][left]) {
+    while (squares(cost(stage, size), least[stage + 1][left - size]) > least[stage][left]) {
       ++size;
     }
     const auto begin = static_cast<long>(layers - left);

@@ -18,6 +18,12 @@ bool can_pipeline(const ParallelConfig& parallel, const ModelConfig& model, int 
   return model.architecture != "mlp" && stages * parallel.virtual_stages <= model.num_layers;
 }
 
+ModelChunks whole_model(const ModelConfig& model, DType dtype, const TensorSplit& split) {
+  ModelChunks chunks;
+  chunks.push_back(make_model(model, dtype, split));
+  return chunks;
+}
+
 bool is_legal(const ParallelConfig& parallel, const ModelConfig& model, const MeshShape& mesh) {
   return can_split(model, mesh.tensor) && can_pipeline(parallel, model, mesh.pipeline) &&
          (!parallel.sequence || model.seq_length >= mesh.tensor);
@@ -114,26 +120,25 @@ ModelParts::ModelParts(const ModelConfig& model,
   if (mesh.pipeline > 1) {
     stages = split_model(model, mesh.pipeline * chunks);
   }
-  for (int pipeline = 0; pipeline < mesh.pipeline; ++pipeline) {
+  const auto depth = static_cast<std::size_t>(mesh.pipeline);
+  chunks_.reserve(depth * static_cast<std::size_t>(mesh.tensor));
+  for (std::size_t pipeline = 0; pipeline < depth; ++pipeline) {
+    std::vector<ModelPart> own;  // every depth-th stage
+    for (std::size_t stage = pipeline; stage < stages.size(); stage += depth) {
+      own.push_back(stages[stage]);
+    }
     for (int tensor = 0; tensor < mesh.tensor; ++tensor) {
       const TensorSplit split(virtual_tensor, mesh.tensor, tensor, parallel.sequence);
-      if (mesh.pipeline == 1) {
-        chunks_.emplace_back();
-        chunks_.back().push_back(make_model(model, dtype, split));
-        continue;
-      }
-      std::vector<ModelPart> own;
-      for (int chunk = 0; chunk < chunks; ++chunk) {
-        own.push_back(stages[static_cast<std::size_t>(chunk * mesh.pipeline + pipeline)]);
-      }
-      chunks_.push_back(make_model_parts(model, dtype, split, own));
+      chunks_.push_back(own.empty() ? whole_model(model, dtype, split)
+                                    : make_model_parts(model, dtype, split, own));
     }
   }
 }
 
 const ModelChunks& ModelParts::chunks_of(int rank) const {
   const MeshPosition at = position_of(mesh_, rank);
-  return chunks_[static_cast<std::size_t>(at.pipeline * mesh_.tensor + at.tensor)];
+  const auto row = static_cast<std::size_t>(at.pipeline) * static_cast<std::size_t>(mesh_.tensor);
+  return chunks_[row + static_cast<std::size_t>(at.tensor)];
 }
 
 std::vector<IndexRange> ModelParts::chunk_elements(int rank) const {
@@ -191,6 +196,7 @@ std::vector<StepExchange::Share> ModelParts::norm_shares() const {
 
 std::vector<ModelShare> ModelParts::model_shares() const {
   std::vector<ModelShare> shares;
+  shares.reserve(static_cast<std::size_t>(mesh_.num_ranks()));
   for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
     shares.push_back({.table = &table_of(rank),
                       .owned = owned_by(rank),

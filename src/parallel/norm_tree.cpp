@@ -10,6 +10,23 @@ namespace {
 
 using Tree = NormNode::Tree;
 
+// Adds `next` to ranges of neighbouring numbers.
+void append_to(std::vector<IndexRange>& ranges, long next) {
+  if (!ranges.empty() && ranges.back().end == next) {
+    ranges.back().end = next + 1;
+  } else {
+    ranges.push_back({next, next + 1});
+  }
+}
+
+// The nodes that cover some leaves of the tree that `kind` is a node of.
+void append(NormNode kind, const IndexRange& range, long leaves, std::vector<NormNode>& nodes) {
+  for (const TreeNode node : covering_nodes(range.begin, range.end, leaves)) {
+    kind.node = node;
+    nodes.push_back(kind);
+  }
+}
+
 }  // namespace
 
 NormTree::NormTree(const ParameterTable& whole) {
@@ -75,7 +92,6 @@ bool NormTree::cover_parameter(const Parameter& parameter,
                                std::vector<NormNode>& nodes) const {
   const Shape& shape = shapes_[static_cast<std::size_t>(index)];
   const long stride = shape.chunks * kChunkElements;
-  const std::size_t before = nodes.size();
   std::vector<IndexRange> whole_blocks;
   for (int stored = 0; stored < parameter.num_blocks; ++stored) {
     const int block = parameter.first_block + stored;
@@ -84,16 +100,12 @@ bool NormTree::cover_parameter(const Parameter& parameter,
       const long first = std::max(begin, range.begin);
       const long end = std::min(begin + stride, range.end);
       if (end - first == stride) {
-        if (!whole_blocks.empty() && whole_blocks.back().end == block) {
-          whole_blocks.back().end = block + 1;
-        } else {
-          whole_blocks.push_back({block, block + 1});
-        }
+        append_to(whole_blocks, block);
       } else if (first < end) {
-        for (const TreeNode node : lockstep::covering_nodes(
-                 (first - begin) / kChunkElements, (end - begin) / kChunkElements, shape.chunks)) {
-          nodes.push_back({Tree::kChunks, index, block, node});
-        }
+        append({Tree::kChunks, index, block, {}},
+               {(first - begin) / kChunkElements, (end - begin) / kChunkElements},
+               shape.chunks,
+               nodes);
       }
     }
   }
@@ -101,11 +113,8 @@ bool NormTree::cover_parameter(const Parameter& parameter,
     return true;
   }
   for (const IndexRange& blocks : whole_blocks) {
-    for (const TreeNode node : lockstep::covering_nodes(blocks.begin, blocks.end, shape.blocks)) {
-      nodes.push_back({Tree::kBlocks, index, 0, node});
-    }
+    append({Tree::kBlocks, index, 0, {}}, blocks, shape.blocks, nodes);
   }
-  LOCKSTEP_CHECK(nodes.size() >= before);
   return false;
 }
 

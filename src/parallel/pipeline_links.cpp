@@ -169,13 +169,16 @@ void PipelineLinks::send_gradient(int chunk, long micro_batch) {
 }
 
 void PipelineLinks::finish() {
-  for (Chunk& own : chunks_) {
-    for (std::vector<Buffer>* all : {&own.outputs, &own.gradients}) {
-      for (Buffer& buffer : *all) {
-        if (buffer.send) {
-          buffer.send->wait();
-        }
-      }
+  for (const Chunk& own : chunks_) {
+    wait_for_sends(own.outputs);
+    wait_for_sends(own.gradients);
+  }
+}
+
+void PipelineLinks::wait_for_sends(const std::vector<Buffer>& buffers) {
+  for (const Buffer& buffer : buffers) {
+    if (buffer.send) {
+      buffer.send->wait();
     }
   }
 }

@@ -77,6 +77,7 @@ class PipelineLinks {
   void count_buffers(int index);
   void make_operations(int index);
   static void expect(Buffer& buffer);
+  static void wait_for_sends(const std::vector<Buffer>& buffers);
 
   Communicator* group_;
   Sizes sizes_;

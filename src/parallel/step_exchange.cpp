@@ -19,6 +19,7 @@ constexpr std::size_t kPiece = Communicator::kMaxValues;
 std::vector<std::vector<NormNode>> nodes_by_rank(const NormTree& tree,
                                                  const std::vector<StepExchange::Share>& shares) {
   std::vector<std::vector<NormNode>> nodes;
+  nodes.reserve(shares.size());
   for (const StepExchange::Share& share : shares) {
     nodes.push_back(tree.covering_nodes(*share.table, share.ranges, share.counts_replicated));
   }

@@ -93,6 +93,7 @@ void StepExecutor::run_forward(const StepBatch& batch, const ScheduleEntry& entr
 void StepExecutor::run_backward(const StepBatch& batch,
                                 const ScheduleEntry& entry,
                                 float loss_scale) {
+  LOCKSTEP_CHECK(entry.pass == SchedulePass::kBackward);
   const Place place = place_of(entry.micro_batch);
   const int chunk = entry.chunk;
   int& next_leaf = next_leaf_[static_cast<std::size_t>(chunk)];
@@ -163,7 +164,6 @@ void StepExecutor::run_schedule(const StepBatch& batch, float loss_scale) {
     if (entries[i].pass == SchedulePass::kForward) {
       run_forward(batch, entries[i]);
     } else {
-      LOCKSTEP_CHECK(entries[i].pass == SchedulePass::kBackward);
       run_backward(batch, entries[i], loss_scale);
     }
   }

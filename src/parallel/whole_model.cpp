@@ -87,36 +87,39 @@ void WholeModel::place(const ModelShare& share,
 }
 
 void WholeModel::gather() {
-  const int rank = world_->rank();
-  const std::vector<float*> own = state_->buffers();
-  auto* const message = message_.as<float>();
-  const std::size_t bytes = message_.bytes();
   for (int from = 0; from < world_->size(); ++from) {
-    const ModelShare& share = shares_[static_cast<std::size_t>(from)];
-    if (!share.is_needed || (rank != 0 && rank != from)) {
-      continue;
+    const bool is_needed = shares_[static_cast<std::size_t>(from)].is_needed;
+    if (is_needed && (world_->rank() == 0 || world_->rank() == from)) {
+      gather_from(from);
     }
-    std::unique_ptr<Operation> transfer;
-    if (rank != from) {
-      transfer = world_->make_receive(message, bytes, from, kTag);
-    } else if (rank != 0) {
-      transfer = world_->make_send(message, bytes, 0, kTag);
-    }
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      float* const whole = whole_.as<float>() + static_cast<long>(i) * table_->flat_size();
-      for_each_part(share.owned, message_floats_, [&](IndexRange part) {
-        if (rank == from) {
-          state_->copy_out(i, part, message);
-        }
-        if (transfer) {
-          transfer->start();
-          transfer->wait();
-        }
-        if (rank == 0) {
-          place(share, part, message, whole);
-        }
-      });
-    }
+  }
+}
+
+// On rank 0 and on `from`, which may be the same.
+void WholeModel::gather_from(int from) {
+  const int rank = world_->rank();
+  const ModelShare& share = shares_[static_cast<std::size_t>(from)];
+  auto* const message = message_.as<float>();
+  std::unique_ptr<Operation> transfer;
+  if (rank != from) {
+    transfer = world_->make_receive(message, message_.bytes(), from, kTag);
+  } else if (rank != 0) {
+    transfer = world_->make_send(message, message_.bytes(), 0, kTag);
+  }
+  for (std::size_t i = 0; i < state_->buffers().size(); ++i) {
+    float* const whole = whole_.as<float>() + static_cast<long>(i) * table_->flat_size();
+    for_each_part(share.owned, message_floats_, [&](IndexRange part) {
+      if (rank == from) {
+        state_->copy_out(i, part, message);
+      }
+      if (transfer) {
+        transfer->start();
+        transfer->wait();
+      }
+      if (rank == 0) {
+        place(share, part, message, whole);
+      }
+    });
   }
 }
 

@@ -44,6 +44,7 @@ class WholeModel {
   [[nodiscard]] std::size_t bytes() const { return whole_.bytes() + message_.bytes(); }
 
  private:
+  void gather_from(int from);
   void place(const ModelShare& share, IndexRange part, float* message, float* buffer) const;
   void fill_own(IndexRange whole_part, std::size_t buffer);
 
