@@ -28,6 +28,11 @@ constexpr std::size_t size_of(DType dtype) {
   return 0;
 }
 
+/// Bytes of `elements` elements.
+constexpr std::size_t bytes_of(long elements, DType dtype) {
+  return static_cast<std::size_t>(elements) * size_of(dtype);
+}
+
 /// "f32", "bf16", ...: the spelling of the configuration file and of messages.
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {

@@ -205,6 +205,12 @@ std::vector<std::string> warnings_about(const Configuration& config) {
                                 describe_setting(config, "lr_schedule.min_lr"),
                                 describe_setting(config, "optimizer.lr")));
   }
+  if (config.parallel.reduction == "native" && config.parallel.zero_stage > 0) {
+    lines.push_back(
+        fmt::format("{}: with {} gradients are scattered, which is done in order all the same",
+                    describe_setting(config, "parallel.reduction"),
+                    describe_setting(config, "parallel.zero_stage")));
+  }
   return lines;
 }
 

@@ -46,10 +46,6 @@ std::size_t gather_bytes(const TensorGroup::Sizes& sizes) {
   return bytes;
 }
 
-std::size_t float_bytes(long count) {
-  return static_cast<std::size_t>(count) * sizeof(float);
-}
-
 }  // namespace
 
 void TensorGroup::Sizes::merge(const Sizes& other) {
@@ -94,10 +90,10 @@ TensorGroup::Prepared TensorGroup::make_sum(long size) {
 }
 
 TensorGroup::Prepared TensorGroup::make_gather(long size) {
-  const std::size_t all = float_bytes(size * group_->size());
+  const std::size_t all = bytes_of(size * group_->size(), DType::kF32);
   Memory memory = group_->allocate(all);
   void* const data = memory.data();
-  return {size, std::move(memory), group_->make_all_gather(data, all, float_bytes(size))};
+  return {size, std::move(memory), group_->make_all_gather(data, all, bytes_of(size, DType::kF32))};
 }
 
 TensorGroup::Prepared& TensorGroup::find(std::vector<Prepared>& prepared, long size, bool is_sum) {

@@ -71,12 +71,4 @@ std::vector<IndexRange> owned_ranges(const ParameterTable& table,
   return ranges;
 }
 
-long total_size(const std::vector<IndexRange>& ranges) {
-  long sum = 0;
-  for (const IndexRange& range : ranges) {
-    sum += range.size();
-  }
-  return sum;
-}
-
 }  // namespace lockstep

@@ -26,7 +26,4 @@ std::vector<IndexRange> owned_ranges(const ParameterTable& table,
                                      int num_ranks,
                                      int rank);
 
-/// Sum of their sizes.
-long total_size(const std::vector<IndexRange>& ranges);
-
 }  // namespace lockstep

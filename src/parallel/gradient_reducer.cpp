@@ -14,10 +14,6 @@ unsigned bits_of(int value) {
   return static_cast<unsigned>(value);
 }
 
-std::size_t float_bytes(long count) {
-  return static_cast<std::size_t>(count) * sizeof(float);
-}
-
 }  // namespace
 
 GradientReducer::GradientReducer(const ParameterTable& table,
@@ -61,8 +57,8 @@ GradientReducer::GradientReducer(const ParameterTable& table,
 
 void GradientReducer::take_accumulators() {
   const int extra = std::countr_zero(bits_of(owned_));
-  root_memory_ = group_->allocate(float_bytes(size_));
-  other_memory_ = queue_->allocate(float_bytes(size_) * static_cast<std::size_t>(extra));
+  root_memory_ = group_->allocate(bytes_of(size_, DType::kF32));
+  other_memory_ = queue_->allocate(bytes_of(size_, DType::kF32) * static_cast<std::size_t>(extra));
   accumulators_.push_back(root_memory_.as<float>());
   for (int i = 0; i < extra; ++i) {
     accumulators_.push_back(other_memory_.as<float>() + i * size_);
@@ -71,7 +67,7 @@ void GradientReducer::take_accumulators() {
 
 void GradientReducer::take_slots() {
   slots_ = make_unit_slots(*table_);
-  root_memory_ = group_->allocate(float_bytes(slots_.elements));
+  root_memory_ = group_->allocate(bytes_of(slots_.elements, DType::kF32));
   for (const int slot : slots_.slot_of) {
     unit_bases_.push_back(root_memory_.as<float>() +
                           slots_.offset_of[static_cast<std::size_t>(slot)]);
@@ -145,7 +141,7 @@ void GradientReducer::plan_result() {
   std::sort(ascending.begin(), ascending.end(), [](const Bucket* a, const Bucket* b) {
     return a->range.begin < b->range.begin;
   });
-  kept_memory_ = queue_->allocate(float_bytes(total));
+  kept_memory_ = queue_->allocate(bytes_of(total, DType::kF32));
   float* next = kept_memory_.as<float>();
   result_ = next;
   for (Bucket* bucket : ascending) {
@@ -242,7 +238,8 @@ void GradientReducer::contribute_zeros(int chunk, int unit) {
       enter(unit);
       entered = true;
     }
-    launch(*queue_, FillZero{.data = bucket.data, .bytes = float_bytes(bucket.range.size())});
+    launch(*queue_,
+           FillZero{.data = bucket.data, .bytes = bytes_of(bucket.range.size(), DType::kF32)});
   }
   if (entered) {
     ready(chunk, begin_of_unit(unit));
@@ -258,7 +255,7 @@ void GradientReducer::end_leaf(int chunk, bool empty) {
   } else if (empty) {
     launch(*queue_,
            FillZero{.data = accumulator(own.depth) + own.range.begin,
-                    .bytes = float_bytes(own.range.size())});
+                    .bytes = bytes_of(own.range.size(), DType::kF32)});
   }
   ready(chunk, own.range.begin);
   this->chunk(chunk).ends_round = own.leaf == owned_ - 1;

@@ -61,7 +61,7 @@ class GradientReducer {
   /// The chunk's elements from `first` on are complete for its current virtual rank: combines them with
   /// the accumulators before it, and starts the buckets that are complete.
   void ready(int chunk, long first);
-  /// Lets started reductions progress. Cheap.
+  /// Lets what was started in the data group and in related ones (Communicator) progress. Cheap.
   void poll();
   /// Of a virtual rank without a micro-batch: its part of the sums of `unit`, in the order of a backward
   /// pass, where others wait for it. end_leaf does what is left.

@@ -67,13 +67,6 @@ std::size_t Mesh::allocated_bytes() const {
   return bytes;
 }
 
-void Mesh::poll() const {
-  world_->poll();
-  for (const auto& group : owned_) {
-    group->poll();
-  }
-}
-
 std::vector<std::string> Mesh::lines() const {
   std::vector<std::string> lines;
   for (int rank = 0; rank < world_->size(); ++rank) {

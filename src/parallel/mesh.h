@@ -55,8 +55,6 @@ class Mesh {
 
   /// Bytes taken through the groups, the world's included.
   [[nodiscard]] std::size_t allocated_bytes() const;
-  /// Lets started operations of all groups progress.
-  void poll() const;
 
   /// "  rank 3: host 1, data 1, pipeline 0, tensor 1", a line each.
   [[nodiscard]] std::vector<std::string> lines() const;

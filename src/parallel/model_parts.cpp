@@ -91,11 +91,9 @@ MeshShape choose_mesh(const ParallelConfig& parallel, const ModelConfig& model, 
   if (!is_legal(parallel, model, mesh)) {
     throw_request_error(
         "parallel.tensor = {}, parallel.pipeline = {}, parallel.virtual_stages = {}: not every "
-        "rank "
-        "would have a part of this model (key and value heads, vocabulary, tokens of a split "
-        "sequence, hidden layers of an mlp; a layer for every stage); possible with {} ranks (data "
-        "x "
-        "pipeline x tensor): {}",
+        "rank would have a part of this model (key and value heads, vocabulary, tokens of a "
+        "split sequence, hidden layers of an mlp; a layer for every stage); possible with {} "
+        "ranks (data x pipeline x tensor): {}",
         parallel.tensor,
         parallel.pipeline,
         parallel.virtual_stages,

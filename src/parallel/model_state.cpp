@@ -12,10 +12,6 @@
 namespace lockstep {
 namespace {
 
-std::size_t bytes_of(long elements, DType dtype) {
-  return static_cast<std::size_t>(elements) * size_of(dtype);
-}
-
 std::vector<ModelState::Piece> pieces_of(const ParameterTable& table,
                                          const ShardPlan& shards,
                                          bool master_is_packed) {

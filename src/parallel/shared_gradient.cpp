@@ -11,10 +11,6 @@ namespace {
 // Behind the tags of activations and gradients (PipelineLinks).
 constexpr int kFirstTag = 16384;
 
-std::size_t bytes_of(long count) {
-  return static_cast<std::size_t>(count) * sizeof(float);
-}
-
 }  // namespace
 
 SharedGradient::SharedGradient(const ParameterTable& table,
@@ -35,7 +31,7 @@ SharedGradient::SharedGradient(const ParameterTable& table,
           std::min({range.end, shared.offset + shared.stored_elements(), piece.flat + piece.count});
       if (begin < end) {
         parts_.push_back({.offset = piece.offset + (begin - piece.flat), .count = end - begin});
-        bytes += bytes_of(end - begin);
+        bytes += bytes_of(end - begin, DType::kF32);
       }
     }
   }
@@ -44,7 +40,7 @@ SharedGradient::SharedGradient(const ParameterTable& table,
   int tag = kFirstTag;
   for (Part& part : parts_) {
     part.received = next;
-    part.receive = group_->make_receive(next, bytes_of(part.count), peer_, tag++);
+    part.receive = group_->make_receive(next, bytes_of(part.count, DType::kF32), peer_, tag++);
     next += part.count;
   }
 }
@@ -53,8 +49,8 @@ void SharedGradient::add(float* gradients) {
   if (sends_.empty()) {
     int tag = kFirstTag;
     for (const Part& part : parts_) {
-      sends_.push_back(
-          group_->make_send(gradients + part.offset, bytes_of(part.count), peer_, tag++));
+      sends_.push_back(group_->make_send(
+          gradients + part.offset, bytes_of(part.count, DType::kF32), peer_, tag++));
     }
     sent_from_ = gradients;
   }

@@ -97,12 +97,7 @@ void StageRunner::forward(int chunk,
   }
   {
     const TraceSpan span("forward", "pass");
-    const auto poll = [&](long) {
-      progress();
-      if (options_.links != nullptr) {
-        options_.world->poll();
-      }
-    };
+    const auto poll = [&](long) { progress(); };
     const auto no_gradients = [](int) {};
     Access access(options_.weights, no_gradients);
     begin_pass(chunk, Model::PassKind::kForward);
@@ -133,22 +128,9 @@ double StageRunner::backward(int chunk,
   double loss = 0;
   {
     const TraceSpan span("backward", "pass");
-    const auto ready = [&](long first) {
-      target.ready(first);
-      if (options_.links != nullptr) {
-        options_.world->poll();
-      }
-    };
     Access access(options_.weights, target.enter);
     begin_pass(chunk, Model::PassKind::kBackward);
-    Pass pass = make_pass(chunk,
-                          boundary,
-                          {.gradients = target.gradients,
-                           .accumulate = target.accumulate,
-                           .ready = ready,
-                           .enter = target.enter},
-                          options_.recompute,
-                          access);
+    Pass pass = make_pass(chunk, boundary, target, options_.recompute, access);
     loss = chunks_[static_cast<std::size_t>(chunk)].model->backward(pass, input, loss_scale).sum;
   }
   if (options_.links != nullptr) {

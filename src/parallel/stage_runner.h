@@ -25,7 +25,6 @@ class StageRunner {
     TensorGroup* tensor = nullptr;  ///< the group that shares the model's blocks, null without one
     Recompute recompute = Recompute::kNone;
     PipelineLinks* links = nullptr;  ///< null: this rank has the whole depth of the model
-    Communicator* world = nullptr;   ///< polled within passes
     long rows_per_sample = 1;        ///< that norms of this rank work on
     WeightSlots* weights = nullptr;  ///< null: the state has all weights
   };

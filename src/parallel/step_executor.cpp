@@ -23,7 +23,7 @@ ModelInput model_input(const MicroBatch& batch) {
 StepExecutor::StepExecutor(StageRunner& runner,
                            ModelState& state,
                            GradientReducer& reducer,
-                           SharedGradient* shared,
+                           SharedGradient& shared,
                            StepExchange& exchange,
                            const VirtualLayout& layout,
                            bool by_rounds,
@@ -31,7 +31,7 @@ StepExecutor::StepExecutor(StageRunner& runner,
     : runner_(&runner),
       state_(&state),
       reducer_(&reducer),
-      shared_(shared),
+      shared_(&shared),
       exchange_(&exchange),
       layout_(layout),
       by_rounds_(by_rounds),
@@ -180,9 +180,7 @@ StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   }
   runner_->finish();
   reducer_->finish();
-  if (shared_ != nullptr) {
-    shared_->add(reducer_->result());
-  }
+  shared_->add(reducer_->result());
   const double own_loss = tree_sum_in_place(std::span<double>(leaf_losses_));
   const StepExchange::Result sums =
       exchange_->exchange(reducer_->result(), own_loss, settings.flags);

@@ -33,11 +33,11 @@ class StepExecutor {
  public:
   /// `schedules` has an entry for every number of micro-batches that a global batch can have; its entries
   /// count micro-batches of this rank, or with `by_rounds` (tree-fold) those of a round of its virtual ranks
-  /// after those of the rounds before. `shared` may be null.
+  /// after those of the rounds before.
   StepExecutor(StageRunner& runner,
                ModelState& state,
                GradientReducer& reducer,
-               SharedGradient* shared,
+               SharedGradient& shared,
                StepExchange& exchange,
                const VirtualLayout& layout,
                bool by_rounds,

@@ -7,14 +7,6 @@
 #include "kernels/reduce.h"
 
 namespace lockstep {
-namespace {
-
-std::size_t bytes_of(long elements, DType dtype) {
-  return static_cast<std::size_t>(elements) * size_of(dtype);
-}
-
-}  // namespace
-
 WeightSlots::WeightSlots(const ParameterTable& table,
                          DType dtype,
                          const std::vector<IndexRange>& buckets,

@@ -68,7 +68,6 @@ Stages::Stages(const ModelConfig& model,
                   StageRunner::Options{.tensor = tensor_ ? &*tensor_ : nullptr,
                                        .recompute = options.recompute,
                                        .links = links_ ? &*links_ : nullptr,
-                                       .world = &mesh.world(),
                                        .rows_per_sample = rows,
                                        .weights = weights_ ? &*weights_ : nullptr},
                   queue);

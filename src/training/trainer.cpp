@@ -69,6 +69,8 @@ class Run {
   void save(bool required);
   /// In every rank's log: what it did in `steps` steps.
   void log_work(long steps) const;
+  /// Collects a spread model on rank 0, once a step.
+  void gather_whole();
   void finish(TrainingEnd end);
   [[nodiscard]] RunState run_state() const;
   [[nodiscard]] std::size_t allocated_bytes() const;
@@ -88,6 +90,7 @@ class Run {
   SharedGradient shared_;
   Stages stages_;
   std::optional<WholeModel> whole_;  ///< where ranks have parts of the model only
+  long whole_step_ = -1;             ///< of which it was collected last
   StepExecutor executor_;
   std::optional<BatchReader> reader_;
   std::optional<Evaluator> evaluator_;
@@ -132,7 +135,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
       executor_(stages_.runner(),
                 state_,
                 reducer_,
-                &shared_,
+                shared_,
                 exchange_,
                 setup_.layout,
                 config.parallel.accumulate == "tree-fold",
@@ -350,6 +353,14 @@ void Run::evaluate() {
   }
 }
 
+// To be called when nothing writes the last checkpoint from the buffers any more.
+void Run::gather_whole() {
+  if (whole_ && whole_step_ != step_) {
+    whole_->gather();
+    whole_step_ = step_;
+  }
+}
+
 void Run::save(bool required) {
   const WorkPause pause(meter_);
   const std::int64_t begin = now_ns();
@@ -366,9 +377,7 @@ void Run::save(bool required) {
       tell(failure);
     }
   }
-  if (whole_) {
-    whole_->gather();
-  }
+  gather_whole();
   if (!is_writer()) {
     return;
   }
@@ -443,9 +452,7 @@ void Run::finish(TrainingEnd end) {
   if (is_writer()) {
     checkpoints_->wait();
   }
-  if (whole_) {
-    whole_->gather();
-  }
+  gather_whole();
   if (is_writer()) {
     reporter_->finish(step_, samples_done(step_), static_cast<long>(allocated_bytes()));
     log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/mpi/runtime.h"
+#include "support/error_text.h"
 
 namespace lockstep::test {
 
@@ -54,17 +55,6 @@ inline float sum_of_elements(int num_ranks, long i, int round = 0) {
     leaves.push_back(element(rank, i, round));
   }
   return tree_sum(leaves);
-}
-
-/// The message of the Error that `action` throws, "" if none.
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 inline bool has(const std::string& text, const std::string& part) {

@@ -16,6 +16,14 @@ std::vector<IndexRange> all_of(const ParameterTable& table) {
   return {{0, table.flat_size()}};
 }
 
+long total_size(const std::vector<IndexRange>& ranges) {
+  long sum = 0;
+  for (const IndexRange& range : ranges) {
+    sum += range.size();
+  }
+  return sum;
+}
+
 }  // namespace
 
 TEST_CASE("buckets cover the gradients once, from the end to the front") {
