@@ -60,9 +60,13 @@ class Variant:
     threads: int  # of a rank
     compiled: bool = False
     feed: str = ""  # seed: how PyTorch makes its batches
+    title: str = ""  # instead of the name made of the rest
+    flags: tuple = ()  # (key, value) of lockstep beside those of the case
 
     @property
     def name(self):
+        if self.title:
+            return self.title
         if self.side == "floor":
             return "plain C++ loop, 1 process x 1 thread"
         words = [{"lockstep": "lockstep", "torch": "PyTorch"}[self.side]]

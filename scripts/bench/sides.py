@@ -85,7 +85,7 @@ def lockstep_flags(case, variant, tools):
             "model.vocab_size": model.vocab, "model.dropout": 0, "model.tie_embeddings": "true",
             "train.steps": tools.steps, "optimizer.name": "adamw", "optimizer.lr": 3e-4,
             "optimizer.weight_decay": 0.1, "lr_schedule.name": "constant", "lr_schedule.warmup_steps": 0,
-            "log.interval": 1}
+            "log.interval": 1, **dict(variant.flags)}
 
 
 def run_lockstep(case, variant, tools):
