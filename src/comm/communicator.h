@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,6 +66,11 @@ class Communicator {
   /// is destroyed, whatever happens to the Memory: releasing it must not need the other ranks.
   /// Collective; every rank asks for the same size.
   virtual Memory allocate(std::size_t bytes) = 0;
+  /// The same, but one copy for all ranks of a host, taken by the first of them (takes_shared). For
+  /// make_all_gather only. Collective; every rank asks for the same size.
+  virtual Memory allocate_shared(std::size_t bytes) = 0;
+  /// Whether memory of allocate_shared counts as taken by this rank.
+  [[nodiscard]] virtual bool takes_shared() const = 0;
   /// What a group of several ranks takes is a multiple of this.
   static constexpr std::size_t kPage = 4096;
 
@@ -89,9 +95,15 @@ class Communicator {
 
   /// Every rank's part, part_of(chunks, size, r) of `data` in chunks of chunk_bytes, reaches every
   /// other rank. bytes is a multiple of chunk_bytes; same memory rule as make_all_reduce. Collective.
+  ///
+  /// In memory of allocate_shared nothing is copied on a host. `contribute`, if given, writes this rank's
+  /// part to `data`; it is called within a start, poll or wait, once all ranks of the host have started and
+  /// so need what stood there no more. Without it the part is there at the start, which is for memory
+  /// that nobody reads then.
   virtual std::unique_ptr<Operation> make_all_gather(void* data,
                                                      std::size_t bytes,
-                                                     std::size_t chunk_bytes) = 0;
+                                                     std::size_t chunk_bytes,
+                                                     std::function<void()> contribute = {}) = 0;
 
   /// Sends `bytes` bytes to rank `to`, which receives as many with the same tag (0 to kMaxTag). The
   /// data may lie in any memory of the host. Not collective: only the two ranks make and start the
@@ -144,7 +156,8 @@ class Communicator {
   /// Bytes this rank has sent to others so far, copies through shared memory included. An operation
   /// counts when it starts, as `items_sent_by` (comm/exchange.h) says: on one host, and on hosts
   /// of one rank each, with S = this rank's part of an N-byte buffer,
-  ///   all-reduce N - S + (P-1) S, reduce-scatter N - S, all-gather (P-1) S.
+  ///   all-reduce N - S + (P-1) S, reduce-scatter N - S, all-gather (P-1) S,
+  /// in memory that a host shares S for its ranks together and S for each other host.
   /// A native all-reduce counts as 2 (P-1)/P N, an all_gather of values as 8 (P-1) a value, a
   /// broadcast as (P-1) times its bytes at the root, a send as its bytes. Barriers and texts do not
   /// count.

@@ -54,6 +54,10 @@ IndexRange slice_of(long count, long chunk, int num_ranks, int owner) {
 double items_sent_by(const HostMap& hosts, Exchange exchange, int rank, long count, long chunk) {
   const int host = hosts.host_of(rank);
   const auto on_host = static_cast<double>(hosts.ranks_on(host).size());
+  if (exchange == Exchange::kSharedGather) {
+    const auto own = static_cast<double>(slice_of(count, chunk, hosts.num_ranks(), rank).size());
+    return own * ((on_host > 1 ? 1 : 0) + hosts.num_hosts() - 1);
+  }
   double items = 0;
   for (int owner = 0; owner < hosts.num_ranks(); ++owner) {
     const auto slice = static_cast<double>(slice_of(count, chunk, hosts.num_ranks(), owner).size());
@@ -74,7 +78,7 @@ double items_sent_by(const HostMap& hosts, Exchange exchange, int rank, long cou
 }
 
 long message_items(const HostMap& hosts, Exchange exchange, int rank, long count, long chunk) {
-  if (exchange == Exchange::kAllGather) {
+  if (is_gather(exchange)) {
     return 0;
   }
   const int host = hosts.host_of(rank);

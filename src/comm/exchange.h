@@ -46,7 +46,12 @@ class HostMap {
   std::vector<std::vector<int>> handlers_;
 };
 
-enum class Exchange { kAllReduce, kReduceScatter, kAllGather };
+/// kSharedGather: a gather into memory of which a host has one copy.
+enum class Exchange { kAllReduce, kReduceScatter, kAllGather, kSharedGather };
+
+inline bool is_gather(Exchange exchange) {
+  return exchange == Exchange::kAllGather || exchange == Exchange::kSharedGather;
+}
 
 /// The slice of `owner`: its part_of the chunks of `chunk` items that cover `count` items, the last
 /// of which may be shorter.

@@ -80,8 +80,10 @@ ModelState::ModelState(const ParameterTable& table,
                  queue) {
   const long all = table.flat_size();
   Communicator* const group = shards_.data_group;
-  const auto gathered = [&](DType kind) {  // other ranks write their part of it
-    return shards_.is_sharded() ? group->allocate(bytes_of(all, kind))
+  // Every rank writes its part. It may, as all ranks have read the weights of a step before one of
+  // them updates its own: norm and loss of all are exchanged in between.
+  const auto gathered = [&](DType kind) {
+    return shards_.is_sharded() ? group->allocate_shared(bytes_of(all, kind))
                                 : queue.allocate(bytes_of(all, kind));
   };
   if (shards_.stage == 3) {
@@ -108,15 +110,31 @@ ModelState::ModelState(const ParameterTable& table,
   }
 }
 
+bool ModelState::is_shared(const Memory& memory) const {
+  return shards_.is_sharded() && shards_.stage < 3 && &memory == (narrow() ? &compute_ : &master_);
+}
+
+std::size_t ModelState::taken(const Memory& memory) const {
+  return is_shared(memory) && !shards_.data_group->takes_shared() ? 0 : memory.bytes();
+}
+
+std::size_t ModelState::master_bytes() const {
+  return taken(master_);
+}
+
+std::size_t ModelState::compute_bytes() const {
+  return taken(compute_);
+}
+
 std::size_t ModelState::shared_bytes() const {
-  if (!shards_.is_sharded() || shards_.stage == 3) {
-    return 0;
-  }
-  return narrow() ? compute_.bytes() : master_.bytes();
+  return (is_shared(master_) ? master_bytes() : 0) + (is_shared(compute_) ? compute_bytes() : 0);
 }
 
 void ModelState::initialise(std::uint64_t seed) {
-  launch(*queue_, FillZero{.data = master(), .bytes = master_.bytes()});
+  for (const Piece& piece : pieces_) {
+    launch(*queue_,
+           FillZero{.data = master() + piece.master, .bytes = bytes_of(piece.count, DType::kF32)});
+  }
   for (const Optimizer::State& state : optimizer_.states()) {
     launch(*queue_,
            FillZero{.data = state.data, .bytes = bytes_of(size_of_pieces(pieces_), DType::kF32)});

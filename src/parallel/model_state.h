@@ -16,8 +16,9 @@ namespace lockstep {
 
 /// How the state is spread over the data group (ZeRO: Rajbhandari et al., 2020). Stage 0: every rank
 /// has all of it. From stage 1 on a rank has the optimiser's state, and f32 weights beside bf16 ones,
-/// of the elements it owns, updates them, and gathers the updated weights from the others. In stage 3 it
-/// keeps no other weights, and WeightSlots brings them while they are used.
+/// of the elements it owns, updates them, and gathers the updated weights from the others; the ranks of a
+/// host share one copy of these. In stage 3 it keeps no other weights, and WeightSlots brings them while
+/// they are used.
 struct ShardPlan {
   int stage = 0;
   bool packed_gradients = false;       ///< as GradientReducer::is_packed
@@ -85,8 +86,9 @@ class ModelState {
   /// Of a state that is not sharded.
   [[nodiscard]] ModelView view() const;
 
-  [[nodiscard]] std::size_t master_bytes() const { return master_.bytes(); }
-  [[nodiscard]] std::size_t compute_bytes() const { return compute_.bytes(); }
+  /// What this rank took: nothing where another rank of the host took the copy of all.
+  [[nodiscard]] std::size_t master_bytes() const;
+  [[nodiscard]] std::size_t compute_bytes() const;
   /// Of the above, what was taken from the data group.
   [[nodiscard]] std::size_t shared_bytes() const;
 
@@ -95,6 +97,9 @@ class ModelState {
   [[nodiscard]] bool master_is_packed() const {
     return shards_.stage == 3 || (narrow() && shards_.is_sharded());
   }
+  /// Whether `memory`, master_ or compute_, is that which ranks of a host share.
+  [[nodiscard]] bool is_shared(const Memory& memory) const;
+  [[nodiscard]] std::size_t taken(const Memory& memory) const;
   void gather_weights();
   [[nodiscard]] float* address(std::size_t buffer, IndexRange part) const;
 

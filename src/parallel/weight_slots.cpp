@@ -20,7 +20,8 @@ WeightSlots::WeightSlots(const ParameterTable& table,
       queue_(&queue),
       orders_(std::move(orders)),
       slots_(make_unit_slots(table)),
-      memory_(group.allocate(bytes_of(slots_.elements - table.tied_size(), dtype))),
+      memory_(group.allocate_shared(bytes_of(slots_.elements - table.tied_size(), dtype))),
+      takes_memory_(group.takes_shared()),
       units_(table.units().size()),
       in_slot_(static_cast<std::size_t>(slots_.num_slots()), -1),
       users_(table.units().size(), 0) {
@@ -32,14 +33,17 @@ WeightSlots::WeightSlots(const ParameterTable& table,
     bases_.push_back(own.base);
     const IndexRange range = table.units()[index];
     for (const IndexRange& bucket : buckets) {
-      const long begin = bucket.begin - table.tied_size();
-      if (begin < range.begin || begin >= range.end) {
+      const IndexRange part{bucket.begin - table.tied_size(), bucket.end - table.tied_size()};
+      if (part.begin < range.begin || part.begin >= range.end) {
         continue;
       }
+      auto* const data =
+          static_cast<std::byte*>(own.base) + bytes_of(part.begin - range.begin, dtype);
       own.gathers.push_back(group.make_all_gather(
-          static_cast<std::byte*>(own.base) + bytes_of(begin - range.begin, dtype),
-          bytes_of(bucket.size(), dtype),
-          bytes_of(kChunkElements, dtype)));
+          data, bytes_of(part.size(), dtype), bytes_of(kChunkElements, dtype), [this, part, data] {
+            state_->write_owned(part, data);
+            queue_->synchronize();
+          }));
     }
   }
 }
@@ -54,8 +58,6 @@ void WeightSlots::start(int index) {
     complete(unit(occupant));
   }
   occupant = index;
-  state_->write_owned(table_->units()[static_cast<std::size_t>(index)], own.base);
-  queue_->synchronize();
   for (const auto& gather : own.gathers) {
     gather->start();
   }

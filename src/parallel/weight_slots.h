@@ -15,7 +15,8 @@ namespace lockstep {
 /// ZeRO stage 3 (Rajbhandari et al., 2020): units are gathered into slots, the next one while the present
 /// one is used, and their slots taken by others afterwards. What still stands in a slot is not
 /// gathered again before the weights change. All ranks of the group make the same passes in the same order.
-/// Memory: UnitSlots.
+/// The ranks of a host share the slots: a unit is written into one when all of them have left the unit before.
+/// Memory: UnitSlots, once a host.
 class WeightSlots {
  public:
   /// `orders[chunk][kind]` is Model::weight_order. The group is of its own: its operations start in the
@@ -39,7 +40,8 @@ class WeightSlots {
   void invalidate();
 
   [[nodiscard]] Weights weights() const { return {*table_, bases_, dtype_}; }
-  [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
+  /// What this rank took.
+  [[nodiscard]] std::size_t bytes() const { return takes_memory_ ? memory_.bytes() : 0; }
 
  private:
   struct Unit {
@@ -60,6 +62,7 @@ class WeightSlots {
   std::vector<std::vector<std::vector<int>>> orders_;
   UnitSlots slots_;
   Memory memory_;
+  bool takes_memory_;
   std::vector<Unit> units_;
   std::vector<void*> bases_;
   std::vector<int> in_slot_;  ///< the unit that stands in a slot or is on its way there; -1: none

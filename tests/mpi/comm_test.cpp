@@ -158,6 +158,44 @@ TEST_CASE("an all-gather brings every rank's part to every rank") {
   }
 }
 
+TEST_CASE("a gather into one copy a host waits until all ranks have left what stood there") {
+  for (const auto& placement : test::placements()) {
+    const auto group = test::world(placement);
+    const long count = 11;
+    const Memory memory = group->allocate_shared(count * sizeof(float));
+    auto* const data = memory.as<float>();
+    const IndexRange own = part_of(count, group->size(), group->rank());
+    int round = 0;
+    const auto operation =
+        group->make_all_gather(data, count * sizeof(float), sizeof(float), [&round, data, own] {
+          for (long i = own.begin; i < own.end; ++i) {
+            data[i] = static_cast<float>(100 * round + i);
+          }
+        });
+    long wrong = 0;
+    for (round = 0; round < 200; ++round) {
+      operation->start();
+      if (round % 3 == group->rank()) {
+        group->barrier();  // some poll long before they wait
+      } else {
+        operation->wait();
+        group->barrier();
+      }
+      operation->wait();
+      for (long i = 0; i < count; ++i) {
+        wrong += data[i] == static_cast<float>(100 * round + i) ? 0 : 1;
+      }
+    }
+    CAPTURE(placement.name);
+    CHECK(wrong == 0);
+    // One rank of a host counts it, and all of them see it.
+    const auto& hosts = group->host_of();
+    const int host = hosts[static_cast<std::size_t>(group->rank())];
+    const auto first = std::find(hosts.begin(), hosts.end(), host) - hosts.begin();
+    CHECK(group->takes_shared() == (first == group->rank()));
+  }
+}
+
 TEST_CASE("operations in flight together keep their results over many starts") {
   constexpr int kOperations = 5;
   constexpr int kRounds = 200;

@@ -110,6 +110,8 @@ class StepWatcher final : public Communicator {
   [[nodiscard]] int rank() const override { return group_->rank(); }
   [[nodiscard]] int size() const override { return group_->size(); }
   Memory allocate(std::size_t bytes) override { return group_->allocate(bytes); }
+  Memory allocate_shared(std::size_t bytes) override { return group_->allocate_shared(bytes); }
+  [[nodiscard]] bool takes_shared() const override { return group_->takes_shared(); }
   [[nodiscard]] std::size_t allocated_bytes() const override { return group_->allocated_bytes(); }
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction kind) override {
     return group_->make_all_reduce(data, count, kind);
@@ -119,8 +121,9 @@ class StepWatcher final : public Communicator {
   }
   std::unique_ptr<Operation> make_all_gather(void* data,
                                              std::size_t bytes,
-                                             std::size_t chunk_bytes) override {
-    return group_->make_all_gather(data, bytes, chunk_bytes);
+                                             std::size_t chunk_bytes,
+                                             std::function<void()> contribute) override {
+    return group_->make_all_gather(data, bytes, chunk_bytes, std::move(contribute));
   }
   std::unique_ptr<Operation> make_send(const void* data,
                                        std::size_t bytes,

@@ -53,7 +53,8 @@ def reduce_scatter(count, ranks, rank):
 
 
 def all_gather(count, ranks, rank, item=FLOAT):
-    return item * (ranks - 1) * slice_of(count, CHUNK, ranks, rank)
+    """Into the one copy that the ranks of a host share."""
+    return item * slice_of(count, CHUNK, ranks, rank)
 
 
 def shapes_of(model):

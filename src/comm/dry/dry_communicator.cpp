@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/message.h"
@@ -12,17 +13,25 @@ namespace {
 
 // Not null and far from anything mapped, also from the addresses of the dry device.
 constexpr std::uintptr_t kFirstAddress = std::uintptr_t{3} << 45U;
+constexpr std::uintptr_t kFirstSharedAddress = std::uintptr_t{7} << 44U;
 
 class DryOperation final : public Operation {
  public:
-  DryOperation(DryCommunicator& group, const DryCall& call) : group_(group), call_(call) {}
-  void start() override { group_.record(call_); }
+  DryOperation(DryCommunicator& group, const DryCall& call, std::function<void()> contribute = {})
+      : group_(group), call_(call), contribute_(std::move(contribute)) {}
+  void start() override {
+    group_.record(call_);
+    if (contribute_) {
+      contribute_();
+    }
+  }
   bool poll() override { return true; }
   void wait() override {}
 
  private:
   DryCommunicator& group_;
   DryCall call_;
+  std::function<void()> contribute_;
 };
 
 DryCall sending(TrafficKind kind, double buffer_bytes, double bytes_sent) {
@@ -52,8 +61,24 @@ Memory DryCommunicator::allocate(std::size_t bytes) {
   return {std::bit_cast<void*>(address), bytes, nullptr};
 }
 
-std::unique_ptr<Operation> DryCommunicator::make(
-    TrafficKind kind, Exchange exchange, long count, long chunk, long item_bytes) {
+Memory DryCommunicator::allocate_shared(std::size_t bytes) {
+  const std::uintptr_t address = kFirstSharedAddress + shared_bytes_;
+  const auto taken = round_up(bytes, size() > 1 ? kPage : kMemoryAlignment);
+  shared_bytes_ += taken;
+  allocated_bytes_ += takes_shared() ? taken : 0;
+  return {std::bit_cast<void*>(address), bytes, nullptr};
+}
+
+bool DryCommunicator::takes_shared() const {
+  return hosts_.ranks_on(hosts_.host_of(rank_)).front() == rank_;
+}
+
+std::unique_ptr<Operation> DryCommunicator::make(TrafficKind kind,
+                                                 Exchange exchange,
+                                                 long count,
+                                                 long chunk,
+                                                 long item_bytes,
+                                                 std::function<void()> contribute) {
   // Most buckets have one size.
   if (last_.exchange != exchange || last_.count != count || last_.chunk != chunk) {
     last_ = {.exchange = exchange,
@@ -65,7 +90,9 @@ std::unique_ptr<Operation> DryCommunicator::make(
   const auto item = static_cast<double>(item_bytes);
   message_bytes_ += static_cast<std::size_t>(last_.message_items * item_bytes);
   return std::make_unique<DryOperation>(
-      *this, sending(kind, static_cast<double>(count) * item, last_.items_sent * item));
+      *this,
+      sending(kind, static_cast<double>(count) * item, last_.items_sent * item),
+      std::move(contribute));
 }
 
 std::unique_ptr<Operation> DryCommunicator::make_all_reduce(float* /*data*/,
@@ -87,15 +114,21 @@ std::unique_ptr<Operation> DryCommunicator::make_reduce_scatter(float* /*data*/,
   return make(TrafficKind::kReduceScatter, Exchange::kReduceScatter, count, chunk, sizeof(float));
 }
 
-std::unique_ptr<Operation> DryCommunicator::make_all_gather(void* /*data*/,
+std::unique_ptr<Operation> DryCommunicator::make_all_gather(void* data,
                                                             std::size_t bytes,
-                                                            std::size_t chunk_bytes) {
+                                                            std::size_t chunk_bytes,
+                                                            std::function<void()> contribute) {
   LOCKSTEP_CHECK(chunk_bytes > 0 && bytes % chunk_bytes == 0);
+  const auto address = std::bit_cast<std::uintptr_t>(data);
+  const bool is_shared = kFirstSharedAddress <= address &&
+                         address < kFirstSharedAddress + shared_bytes_ &&
+                         hosts_.ranks_on(hosts_.host_of(rank_)).size() > 1;
   return make(TrafficKind::kAllGather,
-              Exchange::kAllGather,
+              is_shared ? Exchange::kSharedGather : Exchange::kAllGather,
               static_cast<long>(bytes),
               static_cast<long>(chunk_bytes),
-              1);
+              1,
+              std::move(contribute));
 }
 
 std::unique_ptr<Operation> DryCommunicator::make_send(const void* /*data*/,

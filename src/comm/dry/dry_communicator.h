@@ -40,6 +40,8 @@ class DryCommunicator final : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return hosts_.num_ranks(); }
   Memory allocate(std::size_t bytes) override;
+  Memory allocate_shared(std::size_t bytes) override;
+  [[nodiscard]] bool takes_shared() const override;
   [[nodiscard]] std::size_t allocated_bytes() const override {
     return allocated_bytes_ + message_bytes_;
   }
@@ -49,7 +51,8 @@ class DryCommunicator final : public Communicator {
                                                  long chunk = kChunkElements) override;
   std::unique_ptr<Operation> make_all_gather(void* data,
                                              std::size_t bytes,
-                                             std::size_t chunk_bytes) override;
+                                             std::size_t chunk_bytes,
+                                             std::function<void()> contribute = {}) override;
   std::unique_ptr<Operation> make_send(const void* data,
                                        std::size_t bytes,
                                        int to,
@@ -71,8 +74,12 @@ class DryCommunicator final : public Communicator {
   [[nodiscard]] std::span<const TrafficCount> traffic() const override { return traffic_.counts(); }
 
  private:
-  std::unique_ptr<Operation> make(
-      TrafficKind kind, Exchange exchange, long count, long chunk, long item_bytes);
+  std::unique_ptr<Operation> make(TrafficKind kind,
+                                  Exchange exchange,
+                                  long count,
+                                  long chunk,
+                                  long item_bytes,
+                                  std::function<void()> contribute = {});
 
   /// An exchange and what it takes.
   struct Counted {
@@ -89,7 +96,8 @@ class DryCommunicator final : public Communicator {
   Listener listener_;
   long num_calls_ = 0;
   Traffic traffic_;
-  std::size_t allocated_bytes_ = 0;  ///< by `allocate`
+  std::size_t allocated_bytes_ = 0;  ///< by `allocate` and, where it counts here, `allocate_shared`
+  std::size_t shared_bytes_ = 0;     ///< by `allocate_shared`
   std::size_t message_bytes_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "comm/local/local_communicator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/message.h"
@@ -11,14 +12,21 @@ namespace {
 
 class DoneOperation final : public Operation {
  public:
-  DoneOperation(Traffic& traffic, TrafficKind kind) : traffic_(traffic), kind_(kind) {}
-  void start() override { traffic_.count(kind_, 0); }
+  DoneOperation(Traffic& traffic, TrafficKind kind, std::function<void()> contribute = {})
+      : traffic_(traffic), kind_(kind), contribute_(std::move(contribute)) {}
+  void start() override {
+    traffic_.count(kind_, 0);
+    if (contribute_) {
+      contribute_();
+    }
+  }
   bool poll() override { return true; }
   void wait() override {}
 
  private:
   Traffic& traffic_;
   TrafficKind kind_;
+  std::function<void()> contribute_;
 };
 
 }  // namespace
@@ -26,6 +34,14 @@ class DoneOperation final : public Operation {
 Memory LocalCommunicator::allocate(std::size_t bytes) {
   memory_.push_back(allocate_host(bytes));
   return {memory_.back().data(), bytes, nullptr};
+}
+
+Memory LocalCommunicator::allocate_shared(std::size_t bytes) {
+  return allocate(bytes);
+}
+
+bool LocalCommunicator::takes_shared() const {
+  return true;
 }
 
 std::size_t LocalCommunicator::allocated_bytes() const {
@@ -53,8 +69,9 @@ std::unique_ptr<Operation> LocalCommunicator::make_reduce_scatter(float* /*data*
 
 std::unique_ptr<Operation> LocalCommunicator::make_all_gather(void* /*data*/,
                                                               std::size_t /*bytes*/,
-                                                              std::size_t /*chunk_bytes*/) {
-  return std::make_unique<DoneOperation>(traffic_, TrafficKind::kAllGather);
+                                                              std::size_t /*chunk_bytes*/,
+                                                              std::function<void()> contribute) {
+  return std::make_unique<DoneOperation>(traffic_, TrafficKind::kAllGather, std::move(contribute));
 }
 
 std::unique_ptr<Operation> LocalCommunicator::make_send(const void* /*data*/,

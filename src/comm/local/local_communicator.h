@@ -16,6 +16,8 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
   Memory allocate(std::size_t bytes) override;
+  Memory allocate_shared(std::size_t bytes) override;
+  [[nodiscard]] bool takes_shared() const override;
   [[nodiscard]] std::size_t allocated_bytes() const override;
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
   std::unique_ptr<Operation> make_reduce_scatter(float* data,
@@ -23,7 +25,8 @@ class LocalCommunicator final : public Communicator {
                                                  long chunk = kChunkElements) override;
   std::unique_ptr<Operation> make_all_gather(void* data,
                                              std::size_t bytes,
-                                             std::size_t chunk_bytes) override;
+                                             std::size_t chunk_bytes,
+                                             std::function<void()> contribute = {}) override;
   /// Always throw Error: there is no other rank.
   std::unique_ptr<Operation> make_send(const void* data,
                                        std::size_t bytes,

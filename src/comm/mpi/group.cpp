@@ -95,9 +95,11 @@ std::string MpiGroup::describe(int rank) const {
   return fmt::format("rank {} (host {})", rank, host_names_[static_cast<std::size_t>(rank)]);
 }
 
-const SharedWindow& MpiGroup::add_window(std::size_t bytes) {
-  windows_.push_back(std::make_unique<SharedWindow>(host_comm_, bytes));
-  count_allocated(windows_.back()->bytes());
+const SharedWindow& MpiGroup::add_window(std::size_t bytes, SharedWindow::Pieces pieces) {
+  windows_.push_back(std::make_unique<SharedWindow>(host_comm_, bytes, pieces));
+  if (pieces == SharedWindow::Pieces::kOneEach || local_index() == 0) {
+    count_allocated(windows_.back()->bytes());
+  }
   return *windows_.back();
 }
 

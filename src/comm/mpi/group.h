@@ -58,7 +58,8 @@ class MpiGroup {
   void set_time_limit(double seconds) { options_.time_limit_seconds = seconds; }
 
   /// A window of every host. Collective: every rank's `bytes` is the same.
-  const SharedWindow& add_window(std::size_t bytes);
+  const SharedWindow& add_window(std::size_t bytes,
+                                 SharedWindow::Pieces pieces = SharedWindow::Pieces::kOneEach);
   /// Where `data` lies: the window's number and the offset in it. False when it is in none.
   bool find(const void* data, int& window, std::size_t& offset) const;
   [[nodiscard]] const SharedWindow& window(int number) const {

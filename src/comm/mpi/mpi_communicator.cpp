@@ -22,6 +22,7 @@ constexpr std::size_t kBroadcastPiece = std::size_t{1} << 30U;  // MPI counts in
 using Request = std::array<double, 5>;
 enum Kind {
   kAllocate,
+  kAllocateShared,
   kAllReduce,
   kNativeAllReduce,
   kReduceScatter,
@@ -34,7 +35,8 @@ std::unique_ptr<Operation> make_ordered(MpiGroup& group,
                                         Kind kind,
                                         const std::string& name,
                                         const void* data,
-                                        OrderedOperation::Buffer buffer) {
+                                        OrderedOperation::Buffer buffer,
+                                        std::function<void()> contribute = {}) {
   const bool found = group.find(data, buffer.window, buffer.offset);
   const auto bytes = static_cast<std::size_t>(buffer.count) * buffer.item_bytes;
   const Request request{static_cast<double>(kind),
@@ -44,10 +46,14 @@ std::unique_ptr<Operation> make_ordered(MpiGroup& group,
                         static_cast<double>(buffer.offset)};
   group.agree(fmt::format("{} at offset {}", name, buffer.offset), request);
   LOCKSTEP_CHECK(found && buffer.offset + bytes <= group.window(buffer.window).bytes());
+  const bool is_shared = group.window(buffer.window).is_one_for_all();
+  LOCKSTEP_CHECK(!is_shared || kind == kAllGather);
   const Exchange exchange = kind == kAllReduce       ? Exchange::kAllReduce
                             : kind == kReduceScatter ? Exchange::kReduceScatter
+                            : is_shared              ? Exchange::kSharedGather
                                                      : Exchange::kAllGather;
-  return std::make_unique<OrderedOperation>(group, group.add_operation(name), exchange, buffer);
+  return std::make_unique<OrderedOperation>(
+      group, group.add_operation(name), exchange, buffer, std::move(contribute));
 }
 
 }  // namespace
@@ -71,6 +77,19 @@ Memory MpiCommunicator::allocate(std::size_t bytes) {
     return {};
   }
   return {group_->add_window(bytes).own(), bytes, nullptr};
+}
+
+Memory MpiCommunicator::allocate_shared(std::size_t bytes) {
+  const Request request{kAllocateShared, static_cast<double>(bytes)};
+  group_->agree(fmt::format("{} bytes of memory that a host shares", bytes), request);
+  if (bytes == 0) {
+    return {};
+  }
+  return {group_->add_window(bytes, SharedWindow::Pieces::kOneForAll).own(), bytes, nullptr};
+}
+
+bool MpiCommunicator::takes_shared() const {
+  return group_->local_index() == 0;
 }
 
 std::size_t MpiCommunicator::allocated_bytes() const {
@@ -106,7 +125,8 @@ std::unique_ptr<Operation> MpiCommunicator::make_reduce_scatter(float* data,
 
 std::unique_ptr<Operation> MpiCommunicator::make_all_gather(void* data,
                                                             std::size_t bytes,
-                                                            std::size_t chunk_bytes) {
+                                                            std::size_t chunk_bytes,
+                                                            std::function<void()> contribute) {
   LOCKSTEP_CHECK(chunk_bytes > 0 && bytes % chunk_bytes == 0);
   // Larger items where possible: a message holds at most 2^31 of them.
   const std::size_t item = chunk_bytes % sizeof(float) == 0 ? sizeof(float) : 1;
@@ -115,7 +135,8 @@ std::unique_ptr<Operation> MpiCommunicator::make_all_gather(void* data,
       kAllGather,
       fmt::format("all_gather of {} bytes in chunks of {}", bytes, chunk_bytes),
       data,
-      {0, 0, static_cast<long>(bytes / item), static_cast<long>(chunk_bytes / item), item});
+      {0, 0, static_cast<long>(bytes / item), static_cast<long>(chunk_bytes / item), item},
+      std::move(contribute));
 }
 
 std::unique_ptr<Operation> MpiCommunicator::make_send(const void* data,

@@ -21,6 +21,8 @@ class MpiCommunicator final : public Communicator {
   [[nodiscard]] int rank() const override;
   [[nodiscard]] int size() const override;
   Memory allocate(std::size_t bytes) override;
+  Memory allocate_shared(std::size_t bytes) override;
+  [[nodiscard]] bool takes_shared() const override;
   [[nodiscard]] std::size_t allocated_bytes() const override;
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
   std::unique_ptr<Operation> make_reduce_scatter(float* data,
@@ -28,7 +30,8 @@ class MpiCommunicator final : public Communicator {
                                                  long chunk = kChunkElements) override;
   std::unique_ptr<Operation> make_all_gather(void* data,
                                              std::size_t bytes,
-                                             std::size_t chunk_bytes) override;
+                                             std::size_t chunk_bytes,
+                                             std::function<void()> contribute = {}) override;
   std::unique_ptr<Operation> make_send(const void* data,
                                        std::size_t bytes,
                                        int to,

@@ -4,6 +4,7 @@
 #include <array>
 #include <climits>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/mpi/mpi_call.h"
@@ -59,6 +60,7 @@ TrafficKind kind_of(Exchange exchange) {
     case Exchange::kReduceScatter:
       return TrafficKind::kReduceScatter;
     case Exchange::kAllGather:
+    case Exchange::kSharedGather:
       break;
   }
   return TrafficKind::kAllGather;
@@ -66,7 +68,8 @@ TrafficKind kind_of(Exchange exchange) {
 
 }  // namespace
 
-OrderedOperation::OrderedOperation(MpiGroup& group, int number, Exchange exchange, Buffer buffer)
+OrderedOperation::OrderedOperation(
+    MpiGroup& group, int number, Exchange exchange, Buffer buffer, std::function<void()> contribute)
     : MpiOperation(
           group,
           number,
@@ -75,6 +78,7 @@ OrderedOperation::OrderedOperation(MpiGroup& group, int number, Exchange exchang
               static_cast<double>(buffer.item_bytes)),
       exchange_(exchange),
       buffer_(buffer),
+      contribute_(std::move(contribute)),
       own_(slice_of(buffer.count, buffer.chunk, group.size(), group.rank())) {
   plan_own();
   for (int owner = 0; owner < group.size(); ++owner) {
@@ -253,6 +257,9 @@ bool OrderedOperation::advance() {
       return false;
     }
     contributed();
+    if (contribute_) {
+      contribute_();
+    }
   }
   if (!published_) {
     bool finished = true;
@@ -359,6 +366,9 @@ bool OrderedOperation::advance_foreign(Foreign& foreign) {
 }
 
 void OrderedOperation::copy_to_host(IndexRange slice) {
+  if (exchange_ == Exchange::kSharedGather) {
+    return;
+  }
   const int own = group().local_index();
   const int num_local = static_cast<int>(group().local_ranks().size());
   const std::size_t bytes = static_cast<std::size_t>(slice.size()) * buffer_.item_bytes;

@@ -8,9 +8,13 @@
 // and starts again: all others have read what they need of the buffer and written what they owe
 // it; those that have not yet seen its "done" find the word still there, or already replaced by a
 // later one, and both count. Its next "done" cannot come before all are ready again.
+//
+// A gather into memory of which the host has one copy needs the same two: "ready" says that the rank reads
+// what stood there no more, then every rank writes its slice, and handlers receive theirs, in place.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "comm/exchange.h"
@@ -30,7 +34,11 @@ class OrderedOperation final : public MpiOperation {
   };
 
   /// Collective. Allocates everything the starts need, buffers of messages included.
-  OrderedOperation(MpiGroup& group, int number, Exchange exchange, Buffer buffer);
+  OrderedOperation(MpiGroup& group,
+                   int number,
+                   Exchange exchange,
+                   Buffer buffer,
+                   std::function<void()> contribute);
   ~OrderedOperation() override;
   OrderedOperation(const OrderedOperation&) = delete;
   OrderedOperation& operator=(const OrderedOperation&) = delete;
@@ -65,7 +73,7 @@ class OrderedOperation final : public MpiOperation {
   void plan_own();
   void plan_foreign(int owner);
   [[nodiscard]] std::byte* at(int local, long item) const;
-  [[nodiscard]] bool reduces() const { return exchange_ != Exchange::kAllGather; }
+  [[nodiscard]] bool reduces() const { return !is_gather(exchange_); }
   [[nodiscard]] bool gathers() const { return exchange_ != Exchange::kReduceScatter; }
   bool all_ready();
   bool all_done() const;
@@ -79,6 +87,7 @@ class OrderedOperation final : public MpiOperation {
 
   Exchange exchange_;
   Buffer buffer_;
+  std::function<void()> contribute_;  ///< writes the own slice when all are ready; may be empty
   IndexRange own_;
   std::vector<TreeAdd> own_sum_;  ///< one, or none where nothing is to be added
   std::vector<const float*> own_inputs_;

@@ -11,11 +11,13 @@
 namespace lockstep {
 
 /// One piece of `bytes` zero-filled bytes for every rank of `host` (a communicator of ranks that
-/// share memory), mapped by all of them. Pieces start on pages.
+/// share memory), mapped by all of them, or a single one for all. Pieces start on pages.
 class SharedWindow {
  public:
+  enum class Pieces { kOneEach, kOneForAll };
+
   /// Collective over `host`. Throws Error when there is not enough memory.
-  SharedWindow(MPI_Comm host, std::size_t bytes);
+  SharedWindow(MPI_Comm host, std::size_t bytes, Pieces pieces = Pieces::kOneEach);
   /// Collective, except while an exception passes: the rank then ends the job and waits for nobody.
   ~SharedWindow();
   SharedWindow(const SharedWindow&) = delete;
@@ -26,7 +28,12 @@ class SharedWindow {
     return pieces_[static_cast<std::size_t>(local)];
   }
   [[nodiscard]] std::byte* own() const { return own_; }
+  /// Of a piece.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  /// Whether all ranks of the host see the same piece, and there are several of them.
+  [[nodiscard]] bool is_one_for_all() const {
+    return pieces_.size() > 1 && pieces_[0] == pieces_[1];
+  }
 
  private:
   std::size_t bytes_;
