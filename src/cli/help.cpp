@@ -38,8 +38,7 @@ std::string key_line(const Key& key) {
                                  to_toml(key.default_value));
   if (const NotYetAvailable* entry = restriction_of(key)) {
     line += entry->available.empty()
-                ? fmt::format(" (other values not yet available{})",
-                              entry->plan_takes_all ? ", except by plan" : "")
+                ? " (other values not yet available)"
                 : fmt::format(" (available: {})", fmt::join(entry->available, ", "));
   }
   return line + "\n";

@@ -77,10 +77,9 @@ const NotYetAvailable* restriction_of(const Key& key) {
   return nullptr;
 }
 
-bool is_available(const Key& key, const Value& value, Command command) {
+bool is_available(const Key& key, const Value& value) {
   const NotYetAvailable* entry = restriction_of(key);
   return entry == nullptr || value == key.default_value ||
-         (command == Command::kPlan && entry->plan_takes_all) ||
          contains(entry->available, to_plain(value));
 }
 

@@ -45,7 +45,6 @@ const std::vector<Key>& key_table();
 struct NotYetAvailable {
   std::string_view key_or_section;
   std::vector<std::string_view> available;
-  bool plan_takes_all = false;  ///< the command `plan` has all of it
 };
 
 /// What is not yet available. Removing a line makes that capability available.
@@ -54,8 +53,8 @@ const std::vector<NotYetAvailable>& not_yet_available();
 /// The entry that restricts `key`; null when there is none.
 const NotYetAvailable* restriction_of(const Key& key);
 
-/// Whether `value`, which must be allowed, is among the values of `key` that `command` has already.
-bool is_available(const Key& key, const Value& value, Command command);
+/// Whether `value`, which must be allowed, is among the values of `key` that there are already.
+bool is_available(const Key& key, const Value& value);
 
 /// The key called `full_name` ("train.steps"); null when there is none.
 const Key* find_key(std::string_view full_name);

@@ -312,7 +312,6 @@ const std::vector<NotYetAvailable>& not_yet_available() {
       {"model.dropout", {}},
       {"run.device", {"auto", "cpu"}},
       {"run.precision", {"f32", "bf16"}},
-      {"parallel.schedule", {"gpipe", "1f1b", "interleaved"}, true},
       {"parallel.backend", {"auto", "mpi"}},
       {"generate", {}},
       {"quantize", {}},

@@ -95,11 +95,8 @@ Request parse_request(int argc, const char* const* argv) {
     apply_toml_file(request.config, line.config_file);
   }
   apply_flags(request.config, line);
-  check_configuration(request.config, request.command);
+  check_configuration(request.config);
   if (request.kind == Request::Kind::kCommand) {
-    if (request.command == Command::kPlan && !request.draw_schedule) {
-      check_available(request.config, Command::kTrain);  // what can be drawn may not train yet
-    }
     check_needed_keys(request.command, request.config);
   }
   request.warnings = warnings_about(request.config);

@@ -85,6 +85,21 @@ void check_model_options(const Configuration& config) {
   }
 }
 
+// The two parts of a backward pass lie apart: what a block kept from running forward again for the first
+// would have to be kept for the second, or made a third time.
+void check_recomputation(const Configuration& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (config.train.recompute == "full" && parallel.schedule == "zero-bubble" &&
+      parallel.pipeline > 1) {
+    throw_request_error(
+        "{} does not go with {} and {}: its two backward passes would each run every block forward "
+        "again; valid: none | selective, or parallel.schedule = \"1f1b\"",
+        describe_setting(config, "train.recompute"),
+        describe_setting(config, "parallel.schedule"),
+        describe_setting(config, "parallel.pipeline"));
+  }
+}
+
 bool is_step_range(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos) {
@@ -135,10 +150,10 @@ void resolve_length(Configuration& config) {
   }
 }
 
-void check_available(const Configuration& config, Command command) {
+void check_available(const Configuration& config) {
   for (const Key& key : key_table()) {
     const Value value = key.get(config);
-    if (is_available(key, value, command)) {
+    if (is_available(key, value)) {
       continue;
     }
     std::vector<std::string_view> available = restriction_of(key)->available;
@@ -163,13 +178,14 @@ void check_model(const Configuration& config) {
   check_model_options(config);
 }
 
-void check_configuration(Configuration& config, Command command) {
+void check_configuration(Configuration& config) {
   resolve_length(config);
-  check_available(config, command);
+  check_available(config);
   if (config.model.init_from.empty()) {
     check_model(config);
   }
   check_schedule(config);
+  check_recomputation(config);
   if (!config.log.trace.empty() && !is_step_range(config.log.trace)) {
     throw_request_error(
         "{}: expected FIRST:END, two steps with FIRST below END, like \"12:14\"; \"\": none",

@@ -36,9 +36,12 @@ void column_linear_backward(
   for (int block = 0; block < blocks_of(pass, linear.weight); ++block) {
     const Matrix weight = pass.weights.block(linear.weight, block);
     const Matrix dy_block = dy.columns(block * weight.rows, weight.rows);
-    if (dx.first) {
+    if (pass.finds_inputs() && dx.first) {
       launch(pass.queue, MatMul{.a = dy_block, .b = weight, .c = dx.block(block)});
       pass.poll();
+    }
+    if (!pass.finds_weights()) {
+      continue;
     }
     launch(pass.queue,
            MatMul{.a = dy_block,
@@ -76,18 +79,20 @@ void row_linear_backward(Pass& pass,
   for (int block = 0; block < blocks_of(pass, linear.weight); ++block) {
     const Matrix weight = pass.weights.block(linear.weight, block);
     const long first = block * weight.cols;
-    if (dx) {
+    if (pass.finds_inputs() && dx) {
       launch(pass.queue, MatMul{.a = dy, .b = weight, .c = dx.columns(first, weight.cols)});
       pass.poll();
     }
-    launch(pass.queue,
-           MatMul{.a = dy,
-                  .transpose_a = true,
-                  .b = x.columns(first, weight.cols),
-                  .c = pass.gradients.block(linear.weight, block),
-                  .accumulate = pass.accumulate});
+    if (pass.finds_weights()) {
+      launch(pass.queue,
+             MatMul{.a = dy,
+                    .transpose_a = true,
+                    .b = x.columns(first, weight.cols),
+                    .c = pass.gradients.block(linear.weight, block),
+                    .accumulate = pass.accumulate});
+    }
   }
-  if (linear.bias >= 0) {
+  if (pass.finds_weights() && linear.bias >= 0) {
     launch(pass.queue,
            ColumnSum{.x = dy,
                      .out = pass.gradients.vector(linear.bias),

@@ -18,7 +18,8 @@ struct LinearParameters {
 void column_linear_forward(Pass& pass, const LinearParameters& linear, Matrix x, Matrix y);
 
 /// dweight_w (+)= dy_w^T x, dbias_w (+)= sum of dy_w over tokens; dx gets one product a block,
-/// dy_w * weight_w, to be tree-summed by its reader, unless it is absent.
+/// dy_w * weight_w, to be tree-summed by its reader, unless it is absent. Of this and the next function
+/// the part kInput is dx, which does not read x, kWeight the rest, which does not read the weight.
 void column_linear_backward(
     Pass& pass, const LinearParameters& linear, Matrix x, Matrix dy, BlockSum dx);
 

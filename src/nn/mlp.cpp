@@ -186,6 +186,7 @@ LossPart Mlp::loss(Pass& pass, const ModelInput& batch, float scale, Matrix dlog
 }
 
 LossPart Mlp::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
+  LOCKSTEP_CHECK(pass.part == BackwardPart::kWhole);
   Matrix d =
       dtype_ == DType::kF32 ? z_.back() : pass.stack.push(dtype_, batch.batch, z_.back().cols);
   const LossPart part = loss(pass, batch, loss_scale, d);

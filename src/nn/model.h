@@ -40,7 +40,13 @@ class Model {
   virtual void reserve_slots(int count) = 0;
 
   /// The units whose weights a pass reads, in order; a unit may come twice.
-  enum class PassKind : std::uint8_t { kForward, kBackward, kEvaluate };
+  enum class PassKind : std::uint8_t {
+    kForward,
+    kBackward,
+    kEvaluate,
+    kBackwardInput,
+    kBackwardWeight
+  };
   [[nodiscard]] virtual std::vector<int> weight_order(PassKind kind) const = 0;
 
   /// Pushes the activations of `batch`.
@@ -48,6 +54,10 @@ class Model {
 
   /// Computes the loss and all gradients of the micro-batch whose forward was the last one, and
   /// pops its activations. Gradients are of loss_scale * (sum of the losses of trained targets).
+  /// Or one part of that, as pass.part says (of a transformer only): the input part gives the loss and
+  /// leaves more on the stack, the weight part pops all. Parts of several micro-batches, each in its
+  /// slot, may follow in any order. Cost of the two: that of the whole, and the product that gives the
+  /// logits once more, which are too large to keep.
   virtual LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) = 0;
 
   /// Loss (and predictions) without gradients; leaves the stack as it was.

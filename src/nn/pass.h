@@ -30,6 +30,15 @@ enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
 /// "none", "selective" or "full".
 Recompute recompute_from(const std::string& name);
 
+/// A backward pass, or one of the halves in which a pipeline can make it: other stages wait for gradients
+/// of activations, none for those of weights. The bits are the same.
+/// kInput finds gradients of activations and touches no gradient of a parameter. It keeps on the
+/// micro-batch's stack, above what forward kept, what kWeight needs: the gradient of the output of each
+/// linear layer, and the gradients of parameters that come out of the same kernel as one of activations.
+/// kWeight, some time later, finds gradients of parameters, reads no weights but the head's, and frees the
+/// stack.
+enum class BackwardPart : std::uint8_t { kWhole, kInput, kWeight };
+
 /// Where a stage of a pipeline hands over to others: rows that norms work on [own rows x hidden], in
 /// the dtype of the products. Absent where the stage has the embedding, or the head.
 struct PassBoundary {
@@ -38,7 +47,7 @@ struct PassBoundary {
   /// Forward: gets the output of this stage.
   Matrix output;
   /// Backward: the gradient of `output`, which becomes that of `input` in place. A stage with the head
-  /// finds its gradient itself, and needs the memory if it has an input.
+  /// finds its gradient itself, and needs the memory if it has an input. Absent in a kWeight part.
   Matrix gradient;
   /// Which of the micro-batches between forward and backward this is, from 0.
   int slot = 0;
@@ -65,20 +74,25 @@ struct Pass {
   ActivationStack& stack;
   Weights weights;
   Gradients gradients;
-  /// False at the first micro-batch of a virtual rank: gradients are written, not added to.
+  /// False at the first micro-batch of a virtual rank: gradients are written, not added to. Also false
+  /// in a kInput part.
   bool accumulate = false;
   /// Called in a backward pass when every gradient from element `first` of the flat gradient
   /// buffer on is complete; a good moment to let communication progress, too.
   FunctionRef<void(long first)> gradients_ready;
   /// The ranks that have the other blocks; null: this rank has all of them.
   TensorGroup* tensor = nullptr;
-  Recompute recompute = Recompute::kNone;
+  Recompute recompute = Recompute::kNone;  ///< not kFull where backward passes have two parts
+  BackwardPart part = BackwardPart::kWhole;
   /// For what lives within a pass only; null: `stack`. A pipeline keeps several micro-batches, each on a
-  /// stack of its own, and has one of these.
+  /// stack of its own, and has one of these. Parts of a backward pass need it.
   ActivationStack* scratch_stack = nullptr;
   PassBoundary boundary = {};
   UnitAccess* units = nullptr;  ///< null: all is there
 
+  /// Whether a backward pass finds gradients of activations, and those of parameters.
+  [[nodiscard]] bool finds_inputs() const { return part != BackwardPart::kWeight; }
+  [[nodiscard]] bool finds_weights() const { return part != BackwardPart::kInput; }
   void enter_weights(int unit) const {
     if (units != nullptr) {
       units->enter_weights(unit);
@@ -90,15 +104,20 @@ struct Pass {
     }
   }
   void enter_gradients(int unit) const {
-    if (units != nullptr) {
+    if (units != nullptr && finds_weights()) {
       units->enter_gradients(unit);
     }
   }
   [[nodiscard]] ActivationStack& scratch() const {
     return scratch_stack == nullptr ? stack : *scratch_stack;
   }
-  /// Reports that the gradients of `parameter` and of all parameters behind it are complete.
+  /// Reports that the gradients of `parameter` and of all parameters behind it are complete, unless this
+  /// part finds none.
   void gradients_complete_from(int parameter) const {
+    if (!finds_weights()) {
+      poll();
+      return;
+    }
     const ParameterTable& table = weights.table();
     gradients_ready(table.tied_size() + table[parameter].offset);
   }

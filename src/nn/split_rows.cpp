@@ -34,6 +34,16 @@ Matrix gather_all_rows(Pass& pass, const TensorSplit& split, Matrix x, long seq_
 
 namespace {
 
+constexpr std::size_t kMostSums = 3;
+
+// gradient (+)= sum, as a kernel adds what it has finished.
+void add_to_gradient(Pass& pass, Matrix sum, float* gradient) {
+  const Matrix out(gradient, DType::kF32, 1, sum.cols);
+  launch(pass.queue,
+         CombineBlocks{
+             .blocks = BlockSum(sum), .residual = pass.accumulate ? out : Matrix{}, .out = out});
+}
+
 // A sum over the rank's own tokens, and the gradient that gets the sum over all.
 struct TokenSum {
   float* own = nullptr;
@@ -52,27 +62,14 @@ void add_token_sums(Pass& pass, std::span<const TokenSum> sums, long size) {
   pass.queue.synchronize();
   pass.tensor->sum(count * size);
   for (long i = 0; i < count; ++i) {
-    const Matrix gradient(sums[static_cast<std::size_t>(i)].gradient, DType::kF32, 1, size);
-    launch(pass.queue,
-           CombineBlocks{.blocks = BlockSum(buffer.row_range(i, 1)),
-                         .residual = pass.accumulate ? gradient : Matrix{},
-                         .out = gradient});
+    add_to_gradient(pass, buffer.row_range(i, 1), sums[static_cast<std::size_t>(i)].gradient);
   }
 }
 
-}  // namespace
-
-void norm_backward_over_ranks(Pass& pass,
-                              const TensorSplit& split,
-                              const NormBackward& op,
-                              float* dbias_before) {
-  if (!split.sequence) {
-    launch(pass.queue, op);
-    return;
-  }
-  const StackScope scratch(pass.scratch());
+// The norm of a split sequence, whose sums go to the gradients that `op` names and to `dbias_before`.
+void launch_over_ranks(Pass& pass, const NormBackward& op, float* dbias_before) {
   const long size = op.x.cols;
-  std::array<TokenSum, 3> sums;
+  std::array<TokenSum, kMostSums> sums;
   std::size_t count = 0;
   const auto add = [&](float* gradient) {
     sums[count] = {pass.scratch().push_array<float>(size), gradient};
@@ -88,6 +85,49 @@ void norm_backward_over_ranks(Pass& pass,
   own.dbias = op.dbias == nullptr ? nullptr : add(op.dbias);
   launch(pass.queue, own);
   add_token_sums(pass, std::span(sums).first(count), size);
+}
+
+float* late_sum(const NormSums& sums, std::size_t index, long size) {
+  return sums.late + static_cast<long>(index) * size;
+}
+
+}  // namespace
+
+float* push_late_sums(Pass& pass, long size) {
+  return pass.stack.push_array<float>(static_cast<long>(kMostSums) * size);
+}
+
+void norm_backward_over_ranks(
+    Pass& pass, const TensorSplit& split, NormBackward op, const NormSums& sums, long seq_length) {
+  const long size = op.x.cols;
+  const std::array<int, kMostSums> parameters{sums.gain, sums.bias, sums.bias_before};
+  std::array<float*, kMostSums> to{};
+  for (std::size_t i = 0; i < kMostSums; ++i) {
+    if (parameters[i] < 0) {
+      continue;
+    }
+    if (pass.part == BackwardPart::kInput) {
+      to[i] = late_sum(sums, i, size);
+      continue;
+    }
+    to[i] = pass.gradients.vector(parameters[i]);
+    if (pass.part == BackwardPart::kWeight) {
+      add_to_gradient(pass, Matrix(late_sum(sums, i, size), DType::kF32, 1, size), to[i]);
+    }
+  }
+  if (!pass.finds_inputs()) {
+    return;
+  }
+  const StackScope scratch(pass.scratch());
+  op.dy = sum_for_own_rows(pass, split, op.dy, seq_length);
+  op.dgain = to[0];
+  op.dbias = to[1];
+  op.accumulate = pass.accumulate;
+  if (split.sequence) {
+    launch_over_ranks(pass, op, to[2]);
+  } else {
+    launch(pass.queue, op);
+  }
 }
 
 }  // namespace lockstep

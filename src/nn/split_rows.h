@@ -20,12 +20,25 @@ BlockSum sum_for_own_rows(Pass& pass,
 /// until the next call. Collective over the tensor group.
 Matrix gather_all_rows(Pass& pass, const TensorSplit& split, Matrix x, long seq_length);
 
-/// Launches `op`. Of a split sequence its sums over tokens, and where `dbias_before` is not null those of
-/// dresidual (the gradient of a bias that was added before the residual), are completed over the ranks
-/// first: then `dbias_before` is that gradient. Collective over the tensor group.
-void norm_backward_over_ranks(Pass& pass,
-                              const TensorSplit& split,
-                              const NormBackward& op,
-                              float* dbias_before);
+/// The parameters whose gradients are sums over tokens that are found with the gradient of a norm's input,
+/// by their indices in the table; -1: none.
+struct NormSums {
+  int gain = -1;
+  int bias = -1;
+  /// Of a split sequence: a bias that was added before the residual; the sum is that of dresidual.
+  int bias_before = -1;
+  /// Where the input part of a backward pass leaves the sums to the weight part.
+  float* late = nullptr;
+};
+
+/// Room for `late` on the micro-batch's stack, for a norm over `size` features.
+float* push_late_sums(Pass& pass, long size);
+
+/// Launches `op`, whose dy has one product a block for all rows (it is summed up here), and adds the sums
+/// over tokens, over the ranks of a split sequence, to the gradients. op.dgain, op.dbias and op.accumulate
+/// are left alone by the caller. In the weight part only what the input part left in `late` is added.
+/// Collective over the tensor group, but for the weight part.
+void norm_backward_over_ranks(
+    Pass& pass, const TensorSplit& split, NormBackward op, const NormSums& sums, long seq_length);
 
 }  // namespace lockstep

@@ -68,9 +68,11 @@ class Transformer final : public Model {
   [[nodiscard]] Matrix all_rows(Pass& pass, Matrix x) const {
     return gather_all_rows(pass, shape_.split, x, shape_.seq_length);
   }
-  /// Loss of the final norm's output in chunks of rows, so that the logits are never whole; with
-  /// `dnorm` also its gradient (one product a vocabulary block) and the head's.
-  double head(Pass& pass, const ModelInput& batch, float loss_scale, const BlockSum* dnorm);
+  /// Loss of the final norm's output in chunks of rows, so that the logits are never whole. With
+  /// `trains` what the pass finds of a backward pass, too: `dnorm`, the output's gradient (one product a
+  /// vocabulary block), and the head's. Each part of a backward pass computes the logits.
+  double head(
+      Pass& pass, const ModelInput& batch, float loss_scale, bool trains, const BlockSum& dnorm);
   void embedding_backward(Pass& pass, const ModelInput& batch, Matrix d);
 
   ModelPart part_;
@@ -91,16 +93,21 @@ class Transformer final : public Model {
   struct Kept {
     ActivationStack::Mark base = 0;
     std::vector<Matrix> x;  ///< inputs of the layers; with the head, its own too
+    std::vector<Matrix> d;  ///< gradients of x, and of the last layer's output
     std::vector<TransformerBlock::Saved> saved;
     Matrix norm;
     float* mean = nullptr;
     float* rstd = nullptr;
+    float* late = nullptr;  ///< NormSums::late of the last norm
   };
   [[nodiscard]] Kept& kept(const Pass& pass) {
     return slots_[static_cast<std::size_t>(pass.boundary.slot)];
   }
   void forward_norm(Pass& pass, Kept& kept);
-  double head_backward(Pass& pass, const ModelInput& batch, float loss_scale, Matrix d);
+  void place_gradients(Pass& pass, Kept& kept);
+  double head_backward(Pass& pass, const ModelInput& batch, float loss_scale);
+  void enter_unit(const Pass& pass, int unit) const;
+  void leave_unit(const Pass& pass, int unit) const;
 
   std::vector<Kept> slots_;
 
@@ -150,6 +157,7 @@ void Transformer::reserve_slots(int count) {
   slots_.resize(static_cast<std::size_t>(count));
   for (Kept& kept : slots_) {
     kept.x.resize(layers_.size() + 1);
+    kept.d.resize(layers_.size() + 1);
     kept.saved.resize(layers_.size());
   }
 }
@@ -207,7 +215,10 @@ void Transformer::declare_parameters() {
 
 std::vector<int> Transformer::weight_order(PassKind kind) const {
   std::vector<int> order;
-  if (kind == PassKind::kBackward) {
+  if (kind == PassKind::kBackwardWeight) {
+    return part_.has_head ? std::vector{head_unit_} : order;
+  }
+  if (kind == PassKind::kBackward || kind == PassKind::kBackwardInput) {
     if (part_.has_head) {
       order = {head_unit_, norm_unit_};
     }
@@ -337,10 +348,8 @@ void Transformer::forward_norm(Pass& pass, Kept& kept) {
                      .rstd = kept.rstd});
 }
 
-double Transformer::head(Pass& pass,
-                         const ModelInput& batch,
-                         float loss_scale,
-                         const BlockSum* dnorm) {
+double Transformer::head(
+    Pass& pass, const ModelInput& batch, float loss_scale, bool trains, const BlockSum& dnorm) {
   const StackScope scratch(pass.scratch());
   const Parameter& parameter = table_[head_];
   const Matrix norm = all_rows(pass, kept(pass).norm);
@@ -352,7 +361,7 @@ double Transformer::head(Pass& pass,
   const long chunk_rows = std::min(chunk, rows);
   auto* losses = pass.scratch().push_array<float>(rows);
   const Matrix all_logits = pass.scratch().push(DType::kF32, chunk_rows, stored_vocab);
-  const Matrix all_dlogits = dnorm == nullptr || dtype_ == DType::kF32
+  const Matrix all_dlogits = !trains || dtype_ == DType::kF32
                                  ? all_logits
                                  : pass.scratch().push(dtype_, chunk_rows, stored_vocab);
   for (long first = 0; first < rows; first += chunk_rows) {
@@ -368,12 +377,15 @@ double Transformer::head(Pass& pass,
                               .blocks = parameter.num_blocks,
                               .targets = batch.targets + first,
                               .scale = loss_scale,
-                              .dlogits = dnorm == nullptr ? Matrix{} : dlogits,
+                              .dlogits = trains ? dlogits : Matrix{},
                               .losses = losses + first});
-    if (dnorm != nullptr) {
+    if (trains) {
       Pass chunk_pass = pass;
       chunk_pass.accumulate = pass.accumulate || first > 0;
-      const BlockSum dx(dnorm->first.row_range(first, count), dnorm->count, dnorm->stride);
+      BlockSum dx;
+      if (pass.finds_inputs()) {
+        dx = {dnorm.first.row_range(first, count), dnorm.count, dnorm.stride};
+      }
       column_linear_backward(chunk_pass, {.weight = head_}, x, dlogits, dx);
     }
   }
@@ -404,67 +416,103 @@ void Transformer::embedding_backward(Pass& pass, const ModelInput& batch, Matrix
                            .seq_length = shape_.seq_length});
 }
 
-double Transformer::head_backward(Pass& pass, const ModelInput& batch, float loss_scale, Matrix d) {
+// A weight part reads no weights but the head's.
+void Transformer::enter_unit(const Pass& pass, int unit) const {
+  if (pass.finds_inputs() || unit == head_unit_) {
+    pass.enter_weights(unit);
+  }
+  pass.enter_gradients(unit);
+}
+
+void Transformer::leave_unit(const Pass& pass, int unit) const {
+  if (pass.finds_inputs() || unit == head_unit_) {
+    pass.leave_weights(unit);
+  }
+}
+
+double Transformer::head_backward(Pass& pass, const ModelInput& batch, float loss_scale) {
   const StackScope scratch(pass.scratch());
-  const Kept& kept = this->kept(pass);
-  const BlockSum dnorm = push_blocks(
-      pass, dtype_, batch.batch * shape_.seq_length, shape_.hidden, table_[head_].num_blocks);
-  pass.enter_weights(head_unit_);
-  pass.enter_gradients(head_unit_);
-  const double loss = head(pass, batch, loss_scale, &dnorm);
-  pass.leave_weights(head_unit_);
+  Kept& kept = this->kept(pass);
+  BlockSum dnorm;
+  if (pass.finds_inputs()) {
+    dnorm = push_blocks(
+        pass, dtype_, batch.batch * shape_.seq_length, shape_.hidden, table_[head_].num_blocks);
+  }
+  enter_unit(pass, head_unit_);
+  const double loss = head(pass, batch, loss_scale, true, dnorm);
+  leave_unit(pass, head_unit_);
   pass.gradients_complete_from(head_);
-  pass.enter_weights(norm_unit_);
-  pass.enter_gradients(norm_unit_);
+  if (pass.part == BackwardPart::kInput) {
+    kept.late = push_late_sums(pass, shape_.hidden);
+  }
+  enter_unit(pass, norm_unit_);
   norm_backward_over_ranks(pass,
                            shape_.split,
                            {.kind = shape_.norm,
-                            .dy = sum_for_own_rows(pass, shape_.split, dnorm, shape_.seq_length),
+                            .dy = dnorm,
                             .x = kept.x.back(),
                             .gain = gain_of(pass, norm_gain_),
                             .mean = kept.mean,
                             .rstd = kept.rstd,
-                            .dx = d,
-                            .dgain = pass.gradients.vector(norm_gain_),
-                            .dbias = norm_bias_ < 0 ? nullptr : pass.gradients.vector(norm_bias_),
-                            .accumulate = pass.accumulate,
+                            .dx = kept.d.back(),
                             .token_blocks = shape_.token_blocks()},
-                           nullptr);
-  pass.leave_weights(norm_unit_);
+                           {.gain = norm_gain_, .bias = norm_bias_, .late = kept.late},
+                           shape_.seq_length);
+  leave_unit(pass, norm_unit_);
   pass.gradients_complete_from(norm_gain_);
   return loss;
 }
 
+// A whole pass works in one matrix. An input part keeps what a weight part reads: the gradients of the
+// outputs of all layers, and of the embedding.
+void Transformer::place_gradients(Pass& pass, Kept& kept) {
+  const Matrix given = pass.boundary.gradient;
+  const long rows = kept.x[0].rows;
+  if (pass.part == BackwardPart::kWhole) {
+    const Matrix d = given ? given : pass.scratch().push(dtype_, rows, shape_.hidden);
+    std::fill(kept.d.begin(), kept.d.end(), d);
+  } else if (pass.part == BackwardPart::kInput) {
+    const auto is_kept = [&](std::size_t i) { return i > 0 || part_.embeds; };
+    for (std::size_t i = 0; i < kept.d.size(); ++i) {
+      kept.d[i] = is_kept(i) ? pass.stack.push(dtype_, rows, shape_.hidden) : given;
+    }
+    if (!part_.has_head && is_kept(layers_.size())) {
+      launch(pass.queue, CombineBlocks{.blocks = BlockSum(given), .out = kept.d.back()});
+    }
+  }
+}
+
 LossPart Transformer::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
+  LOCKSTEP_CHECK(pass.part == BackwardPart::kWhole ||
+                 (pass.scratch_stack != nullptr && pass.recompute != Recompute::kFull));
   Kept& kept = this->kept(pass);
   LossPart loss;
   {
     const StackScope scratch(pass.scratch());
-    Matrix d = pass.boundary.gradient;
-    if (!d) {
-      d = pass.scratch().push(dtype_, kept.x[0].rows, shape_.hidden);
-    }
+    place_gradients(pass, kept);
     if (part_.has_head) {
-      loss.sum = head_backward(pass, batch, loss_scale, d);
+      loss.sum = head_backward(pass, batch, loss_scale);
     }
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
-      pass.enter_weights(layer_units_[layer]);
-      pass.enter_gradients(layer_units_[layer]);
-      layers_[layer].backward(pass, rotary(), kept.x[layer], kept.saved[layer], d);
-      pass.leave_weights(layer_units_[layer]);
+      enter_unit(pass, layer_units_[layer]);
+      layers_[layer].backward(
+          pass, rotary(), kept.x[layer], kept.saved[layer], kept.d[layer + 1], kept.d[layer]);
+      leave_unit(pass, layer_units_[layer]);
     }
-    if (part_.embeds) {
+    if (part_.embeds && pass.finds_weights()) {
       if (front_unit_ >= 0) {
         pass.enter_gradients(front_unit_);
       }
       if (embedding_ == head_) {
         pass.enter_gradients(static_cast<int>(table_.units().size()));
       }
-      embedding_backward(pass, batch, d);
+      embedding_backward(pass, batch, kept.d[0]);
     }
   }
-  pass.gradients_complete_to_front(own_elements());
-  pass.stack.pop_to(kept.base);
+  if (pass.finds_weights()) {
+    pass.gradients_complete_to_front(own_elements());
+    pass.stack.pop_to(kept.base);
+  }
   return loss;
 }
 
@@ -473,7 +521,7 @@ LossPart Transformer::evaluate(Pass& pass, const ModelInput& batch) {
   LossPart loss;
   if (part_.has_head) {
     pass.enter_weights(head_unit_);
-    loss.sum = head(pass, batch, 1.0F, nullptr);
+    loss.sum = head(pass, batch, 1.0F, false, {});
     pass.leave_weights(head_unit_);
   }
   pass.stack.pop_to(kept(pass).base);

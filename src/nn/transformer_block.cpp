@@ -339,28 +339,24 @@ void TransformerBlock::forward(
                        .out = out});
 }
 
-void TransformerBlock::norm_backward(Pass& pass,
-                                     const Half& half,
-                                     const BlockSum& dy,
-                                     Matrix d) const {
-  const StackScope scratch(pass.scratch());
-  const int last_bias = shape_.split.sequence ? half.last.bias : -1;
-  norm_backward_over_ranks(
-      pass,
-      shape_.split,
-      {.kind = shape_.norm,
-       .dy = own_rows(pass, dy),
-       .x = half.x,
-       .gain = gain_of(pass, half.norm.gain),
-       .mean = half.mean,
-       .rstd = half.rstd,
-       .dresidual = d,
-       .dx = d,
-       .dgain = pass.gradients.vector(half.norm.gain),
-       .dbias = half.norm.bias < 0 ? nullptr : pass.gradients.vector(half.norm.bias),
-       .accumulate = pass.accumulate,
-       .token_blocks = shape_.token_blocks()},
-      last_bias < 0 ? nullptr : pass.gradients.vector(last_bias));
+void TransformerBlock::norm_backward(
+    Pass& pass, const Half& half, const BlockSum& dy, Matrix d, Matrix dx) const {
+  norm_backward_over_ranks(pass,
+                           shape_.split,
+                           {.kind = shape_.norm,
+                            .dy = dy,
+                            .x = half.x,
+                            .gain = gain_of(pass, half.norm.gain),
+                            .mean = half.mean,
+                            .rstd = half.rstd,
+                            .dresidual = d,
+                            .dx = dx,
+                            .token_blocks = shape_.token_blocks()},
+                           {.gain = half.norm.gain,
+                            .bias = half.norm.bias,
+                            .bias_before = shape_.split.sequence ? half.last.bias : -1,
+                            .late = half.late},
+                           shape_.seq_length);
 }
 
 void TransformerBlock::feed_forward_half_backward(Pass& pass,
@@ -368,26 +364,32 @@ void TransformerBlock::feed_forward_half_backward(Pass& pass,
                                                   Matrix d,
                                                   BlockSum products) const {
   const StackScope scratch(pass.scratch());
-  const long rows = saved.act.rows;
-  const Matrix dact = pass.scratch().push(d.dtype, rows, saved.act.cols);
   const Matrix dup =
-      shape_.gated ? pass.scratch().push(d.dtype, rows, saved.up.cols) : dact;  // in place
+      saved.late.dup ? saved.late.dup : pass.scratch().push(d.dtype, saved.up.rows, saved.up.cols);
+  const Matrix dact =
+      shape_.gated ? pass.scratch().push(d.dtype, saved.up.rows, saved.act.cols) : dup;  // in place
   row_linear_backward(
       pass, without_bias(down_), saved.act, all_rows(pass, d), dact, shape_.token_blocks());
   if (!shape_.split.sequence) {
     pass.gradients_complete_from(down_.weight);
   }
-  feed_forward_backward(pass, saved, dact, dup);
-  pass.poll();
-  column_linear_backward(pass, up_, all_rows(pass, saved.norm2), dup, products);
+  if (pass.finds_inputs()) {
+    feed_forward_backward(pass, saved, dact, dup);
+    pass.poll();
+  }
+  column_linear_backward(pass, up_, weight_rows(pass, saved.norm2), dup, products);
 }
 
-void TransformerBlock::attention_half_backward(
-    Pass& pass, RotaryTable rotary, const Saved& saved, Matrix d, BlockSum products) const {
+void TransformerBlock::attention_half_backward(Pass& pass,
+                                               RotaryTable rotary,
+                                               const Saved& saved,
+                                               BlockSum products) const {
   const StackScope scratch(pass.scratch());
-  const long rows = saved.attention.rows;
-  const Matrix dattention = pass.scratch().push(d.dtype, rows, saved.attention.cols);
-  const Matrix dqkv = pass.scratch().push(d.dtype, rows, saved.qkv.cols);
+  const Matrix d = saved.late.dx1;
+  const Matrix dqkv = saved.late.dqkv
+                          ? saved.late.dqkv
+                          : pass.scratch().push(d.dtype, saved.qkv.rows, saved.qkv.cols);
+  const Matrix dattention = pass.scratch().push(d.dtype, saved.qkv.rows, saved.attention.cols);
   row_linear_backward(pass,
                       without_bias(projection_),
                       saved.attention,
@@ -397,16 +399,26 @@ void TransformerBlock::attention_half_backward(
   if (!shape_.split.sequence) {
     pass.gradients_complete_from(projection_.weight);
   }
-  attention_backward(pass, rotary, saved, dattention, dqkv);
-  pass.poll();
-  column_linear_backward(pass, qkv_, all_rows(pass, saved.norm1), dqkv, products);
+  if (pass.finds_inputs()) {
+    attention_backward(pass, rotary, saved, dattention, dqkv);
+    pass.poll();
+  }
+  column_linear_backward(pass, qkv_, weight_rows(pass, saved.norm1), dqkv, products);
 }
 
-void TransformerBlock::backward(
-    Pass& pass, RotaryTable rotary, Matrix x, const Saved& kept, Matrix d) const {
-  const StackScope scratch(pass.scratch());
-  const long rows = x.rows / shape_.split.own_tokens(shape_.seq_length).size() * shape_.seq_length;
-  Saved saved = kept;
+void TransformerBlock::push_late(
+    Pass& pass, const Saved& saved, long own_rows, long rows, Late& late) const {
+  const DType dtype = pass.weights.dtype();
+  late.dup = pass.stack.push(dtype, rows, saved.up.cols);
+  late.dx1 = pass.stack.push(dtype, own_rows, shape_.hidden);
+  late.dqkv = pass.stack.push(dtype, rows, saved.qkv.cols);
+  late.norm1 = push_late_sums(pass, shape_.hidden);
+  late.norm2 = push_late_sums(pass, shape_.hidden);
+}
+
+// What forward did not keep. The input part needs no outputs of activation functions.
+void TransformerBlock::recompute(
+    Pass& pass, RotaryTable rotary, Matrix x, long rows, Saved& saved) const {
   if (pass.recompute == Recompute::kFull) {
     push_kept(pass, pass.scratch(), x.rows, rows, saved);
     push_recomputed(pass, pass.scratch(), rows, saved);
@@ -414,23 +426,50 @@ void TransformerBlock::backward(
   } else if (pass.recompute == Recompute::kSelective) {
     push_recomputed(pass, pass.scratch(), rows, saved);
     attend(pass, saved);
-    activate(pass, saved, false);
+    if (pass.finds_weights()) {
+      activate(pass, saved, false);
+    }
   }
-  const BlockSum products =
-      push_blocks(pass, x.dtype, rows, shape_.hidden, shape_.split.local_blocks());
+}
+
+void TransformerBlock::backward(
+    Pass& pass, RotaryTable rotary, Matrix x, Saved& kept, Matrix d, Matrix dx) const {
+  const StackScope scratch(pass.scratch());
+  const long rows = x.rows / shape_.split.own_tokens(shape_.seq_length).size() * shape_.seq_length;
+  if (pass.part == BackwardPart::kWhole) {
+    kept.late = {.dx1 = dx};
+  } else if (pass.part == BackwardPart::kInput) {
+    push_late(pass, kept, x.rows, rows, kept.late);
+  }
+  Saved saved = kept;
+  recompute(pass, rotary, x, rows, saved);
+  BlockSum products;
+  if (pass.finds_inputs()) {
+    products = push_blocks(pass, x.dtype, rows, shape_.hidden, shape_.split.local_blocks());
+  }
   feed_forward_half_backward(pass, saved, d, products);
-  norm_backward(
-      pass,
-      {.norm = norm2_, .last = down_, .x = saved.x1, .mean = saved.mean2, .rstd = saved.rstd2},
-      products,
-      d);
+  norm_backward(pass,
+                {.norm = norm2_,
+                 .last = down_,
+                 .x = saved.x1,
+                 .mean = saved.mean2,
+                 .rstd = saved.rstd2,
+                 .late = saved.late.norm2},
+                products,
+                d,
+                saved.late.dx1);
   pass.gradients_complete_from(norm2_.gain);
-  attention_half_backward(pass, rotary, saved, d, products);
-  norm_backward(
-      pass,
-      {.norm = norm1_, .last = projection_, .x = x, .mean = saved.mean1, .rstd = saved.rstd1},
-      products,
-      d);
+  attention_half_backward(pass, rotary, saved, products);
+  norm_backward(pass,
+                {.norm = norm1_,
+                 .last = projection_,
+                 .x = x,
+                 .mean = saved.mean1,
+                 .rstd = saved.rstd1,
+                 .late = saved.late.norm1},
+                products,
+                saved.late.dx1,
+                dx);
   pass.gradients_complete_from(norm1_.gain);
 }
 

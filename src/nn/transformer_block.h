@@ -56,10 +56,20 @@ class TransformerBlock {
   struct Saved;
   void forward(Pass& pass, RotaryTable rotary, Matrix x, Matrix out, Saved& saved) const;
 
-  /// Turns d, the gradient of out, into that of x, in place. Leaves the stack as it was. Reports the
-  /// gradients of each linear layer as they become complete, from the last one to the first.
-  void backward(Pass& pass, RotaryTable rotary, Matrix x, const Saved& kept, Matrix d) const;
+  /// Turns d, the gradient of out, into dx, that of x; both may be one matrix, but between the parts of a
+  /// backward pass d stays as it is, and the weight part does not look at dx. Leaves the stack as it was,
+  /// the input part with what it keeps. Reports the gradients of each linear layer as they become
+  /// complete, from the last one to the first.
+  void backward(Pass& pass, RotaryTable rotary, Matrix x, Saved& kept, Matrix d, Matrix dx) const;
 
+  /// From the input part of a backward pass to its weight part.
+  struct Late {
+    Matrix dup;
+    Matrix dx1;
+    Matrix dqkv;
+    float* norm1 = nullptr;  ///< NormSums::late
+    float* norm2 = nullptr;
+  };
   struct Saved {
     Matrix norm1;
     Matrix qkv;
@@ -73,6 +83,7 @@ class TransformerBlock {
     float* mean2 = nullptr;
     float* rstd2 = nullptr;
     float* log_sum_exp = nullptr;
+    Late late;
   };
 
  private:
@@ -120,12 +131,20 @@ class TransformerBlock {
   [[nodiscard]] BlockSum own_rows(Pass& pass, const BlockSum& products) const {
     return sum_for_own_rows(pass, shape_.split, products, shape_.seq_length);
   }
+  /// All rows of what the gradient of a weight is a product with; absent where the pass finds none.
+  [[nodiscard]] Matrix weight_rows(Pass& pass, Matrix x) const {
+    return pass.finds_weights() ? all_rows(pass, x) : Matrix{};
+  }
+  void push_late(Pass& pass, const Saved& saved, long own_rows, long rows, Late& late) const;
+  void recompute(Pass& pass, RotaryTable rotary, Matrix x, long rows, Saved& saved) const;
   void feed_forward_half_backward(Pass& pass,
                                   const Saved& saved,
                                   Matrix d,
                                   BlockSum products) const;
-  void attention_half_backward(
-      Pass& pass, RotaryTable rotary, const Saved& saved, Matrix d, BlockSum products) const;
+  void attention_half_backward(Pass& pass,
+                               RotaryTable rotary,
+                               const Saved& saved,
+                               BlockSum products) const;
   /// The half of the block behind a norm: `norm` before, `last` its last linear layer, whose output
   /// joins the residual.
   struct Half {
@@ -134,10 +153,11 @@ class TransformerBlock {
     Matrix x;
     const float* mean = nullptr;
     const float* rstd = nullptr;
+    float* late = nullptr;
   };
   /// The gradient past `half`, and those of its norm and of the bias of its last layer. `dy` has one
-  /// product a block for all rows, d is the gradient of the half's output and becomes that of x.
-  void norm_backward(Pass& pass, const Half& half, const BlockSum& dy, Matrix d) const;
+  /// product a block for all rows, d is the gradient of the half's output, dx that of x.
+  void norm_backward(Pass& pass, const Half& half, const BlockSum& dy, Matrix d, Matrix dx) const;
   [[nodiscard]] LinearParameters without_bias(LinearParameters linear) const {
     // The sum over tokens of a split sequence is taken together with those of the norm.
     return {linear.weight, shape_.split.sequence ? -1 : linear.bias};

@@ -154,6 +154,12 @@ PassBoundary PipelineLinks::backward_boundary(int chunk, long micro_batch, long 
   return boundary;
 }
 
+PassBoundary PipelineLinks::weight_boundary(int chunk, long micro_batch) const {
+  PassBoundary boundary;
+  boundary.slot = static_cast<int>(micro_batch % slots(chunk));
+  return boundary;
+}
+
 void PipelineLinks::send_output(int chunk, long micro_batch) {
   Chunk& own = this->chunk(chunk);
   if (!own.is_last) {

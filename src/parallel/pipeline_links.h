@@ -42,6 +42,8 @@ class PipelineLinks {
   /// What a pass of `batch_rows` rows reads and writes; waits for what must have come or left.
   PassBoundary forward_boundary(int chunk, long micro_batch, long batch_rows);
   PassBoundary backward_boundary(int chunk, long micro_batch, long batch_rows);
+  /// Of the weight part of a backward pass, which neither reads nor writes what stages hand over.
+  [[nodiscard]] PassBoundary weight_boundary(int chunk, long micro_batch) const;
 
   /// Sends what the pass wrote; does not wait.
   void send_output(int chunk, long micro_batch);

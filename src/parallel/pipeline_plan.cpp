@@ -22,6 +22,10 @@ bool has_one_micro_batch_each(const VirtualLayout& layout, const std::set<long>&
   return totals.empty() || *totals.rbegin() <= layout.virtual_data;
 }
 
+bool splits_backward(const ParallelConfig& parallel, const MeshShape& mesh) {
+  return mesh.pipeline > 1 && schedule_kind(parallel.schedule) == ScheduleKind::kZeroBubble;
+}
+
 PipelinePlan plan_pipeline(const ParallelConfig& parallel,
                            const MeshShape& mesh,
                            int pipeline_rank,

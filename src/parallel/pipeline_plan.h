@@ -25,6 +25,9 @@ PipelinePlan plan_pipeline(const ParallelConfig& parallel,
                            const VirtualLayout& layout,
                            const std::set<long>& totals);
 
+/// Whether a rank makes its backward passes in two parts.
+bool splits_backward(const ParallelConfig& parallel, const MeshShape& mesh);
+
 /// Micro-batches of the rank of the data group that has the most of `total`.
 long most_micro_batches(const VirtualLayout& layout, long total);
 

@@ -85,7 +85,8 @@ struct PipelineSchedule {
 ///   forward of the last rank that stands behind a backward which waits for rank 0.)
 /// - zero-bubble (ZB-H1 of Qi et al., 2023): 1f1b with split backwards. On every rank the weight
 ///   gradient lags stages - 1 micro-batches behind the forward, so that all ranks keep as many
-///   activations as the first one of 1f1b, and weight gradients fill what were bubbles.
+///   activations as the first one of 1f1b, and weight gradients fill what were bubbles. Each also has
+///   room for what lies between the parts of a backward pass (BackwardPart).
 /// Throws RequestError, naming parallel.pipeline, parallel.schedule or parallel.virtual_stages,
 /// unless virtual_stages is 1 (interleaved: at least 2), all sizes are at least 1 and the table has
 /// at most 2^24 entries. Cost: linear in the number of entries (16 bytes each).

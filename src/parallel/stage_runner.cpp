@@ -101,12 +101,8 @@ void StageRunner::forward(int chunk,
     const auto no_gradients = [](int) {};
     Access access(options_.weights, no_gradients);
     begin_pass(chunk, Model::PassKind::kForward);
-    Pass pass = make_pass(
-        chunk,
-        boundary,
-        {.gradients = Gradients(state_->table(), nullptr), .ready = poll, .enter = no_gradients},
-        options_.recompute,
-        access);
+    Pass pass =
+        make_pass(chunk, boundary, no_target(poll, no_gradients), options_.recompute, access);
     chunks_[static_cast<std::size_t>(chunk)].model->forward(pass, input);
   }
   if (options_.links != nullptr) {
@@ -115,29 +111,79 @@ void StageRunner::forward(int chunk,
   }
 }
 
-double StageRunner::backward(int chunk,
-                             long micro_batch,
-                             const ModelInput& input,
-                             float loss_scale,
-                             const BackwardTarget& target) {
+double StageRunner::run_backward(const BackwardKind& kind,
+                                 int chunk,
+                                 const PassBoundary& boundary,
+                                 const ModelInput& input,
+                                 float loss_scale,
+                                 const BackwardTarget& target) {
+  const TraceSpan span(kind.name, "pass");
+  Access access(options_.weights, target.enter);
+  begin_pass(chunk, kind.kind);
+  Pass pass = make_pass(chunk, boundary, target, options_.recompute, access);
+  pass.part = kind.part;
+  return chunks_[static_cast<std::size_t>(chunk)].model->backward(pass, input, loss_scale).sum;
+}
+
+double StageRunner::backward_and_send(const BackwardKind& kind,
+                                      int chunk,
+                                      long micro_batch,
+                                      const ModelInput& input,
+                                      float loss_scale,
+                                      const BackwardTarget& target) {
   PassBoundary boundary;
   if (options_.links != nullptr) {
     boundary = options_.links->backward_boundary(
         chunk, micro_batch, input.batch * options_.rows_per_sample);
   }
-  double loss = 0;
-  {
-    const TraceSpan span("backward", "pass");
-    Access access(options_.weights, target.enter);
-    begin_pass(chunk, Model::PassKind::kBackward);
-    Pass pass = make_pass(chunk, boundary, target, options_.recompute, access);
-    loss = chunks_[static_cast<std::size_t>(chunk)].model->backward(pass, input, loss_scale).sum;
-  }
+  const double loss = run_backward(kind, chunk, boundary, input, loss_scale, target);
   if (options_.links != nullptr) {
     queue_->synchronize();
     options_.links->send_gradient(chunk, micro_batch);
   }
   return loss;
+}
+
+double StageRunner::backward(int chunk,
+                             long micro_batch,
+                             const ModelInput& input,
+                             float loss_scale,
+                             const BackwardTarget& target) {
+  return backward_and_send({BackwardPart::kWhole, Model::PassKind::kBackward, "backward"},
+                           chunk,
+                           micro_batch,
+                           input,
+                           loss_scale,
+                           target);
+}
+
+double StageRunner::backward_input(int chunk,
+                                   long micro_batch,
+                                   const ModelInput& input,
+                                   float loss_scale,
+                                   FunctionRef<void()> progress) {
+  const auto poll = [&](long) { progress(); };
+  const auto no_gradients = [](int) {};
+  return backward_and_send(
+      {BackwardPart::kInput, Model::PassKind::kBackwardInput, "backward input"},
+      chunk,
+      micro_batch,
+      input,
+      loss_scale,
+      no_target(poll, no_gradients));
+}
+
+void StageRunner::backward_weight(int chunk,
+                                  long micro_batch,
+                                  const ModelInput& input,
+                                  float loss_scale,
+                                  const BackwardTarget& target) {
+  run_backward({BackwardPart::kWeight, Model::PassKind::kBackwardWeight, "backward weight"},
+               chunk,
+               options_.links->weight_boundary(chunk, micro_batch),
+               input,
+               loss_scale,
+               target);
 }
 
 void StageRunner::expect(int chunk, long micro_batch, bool is_forward) {
@@ -163,12 +209,8 @@ LossPart StageRunner::evaluate(long micro_batch, const ModelInput& input) {
     }
     Access access(options_.weights, no_gradients);
     begin_pass(chunk, Model::PassKind::kEvaluate);
-    Pass pass = make_pass(
-        chunk,
-        boundary,
-        {.gradients = Gradients(state_->table(), nullptr), .ready = nothing, .enter = no_gradients},
-        Recompute::kFull,
-        access);
+    Pass pass =
+        make_pass(chunk, boundary, no_target(nothing, no_gradients), Recompute::kFull, access);
     part = chunks_[static_cast<std::size_t>(chunk)].model->evaluate(pass, input);
     if (options_.links != nullptr) {
       queue_->synchronize();

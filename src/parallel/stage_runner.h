@@ -56,6 +56,17 @@ class StageRunner {
                   const ModelInput& input,
                   float loss_scale,
                   const BackwardTarget& target);
+  /// The same in two parts; only the first one returns the loss, waits and sends. Needs links.
+  double backward_input(int chunk,
+                        long micro_batch,
+                        const ModelInput& input,
+                        float loss_scale,
+                        FunctionRef<void()> progress);
+  void backward_weight(int chunk,
+                       long micro_batch,
+                       const ModelInput& input,
+                       float loss_scale,
+                       const BackwardTarget& target);
 
   /// A pass that other ranks of the data group make and this one has no micro-batch for: takes part in
   /// gathering weights, and calls on_unit for each unit that is gathered: what the rank owes to the sums of
@@ -94,6 +105,28 @@ class StageRunner {
     FunctionRef<void(int)> enter_;
   };
 
+  [[nodiscard]] BackwardTarget no_target(FunctionRef<void(long)> ready,
+                                         FunctionRef<void(int)> enter) const {
+    return {.gradients = Gradients(state_->table(), nullptr), .ready = ready, .enter = enter};
+  }
+  /// What a backward pass or part of one is beside its target.
+  struct BackwardKind {
+    BackwardPart part = BackwardPart::kWhole;
+    Model::PassKind kind = Model::PassKind::kBackward;
+    const char* name = "";
+  };
+  double run_backward(const BackwardKind& kind,
+                      int chunk,
+                      const PassBoundary& boundary,
+                      const ModelInput& input,
+                      float loss_scale,
+                      const BackwardTarget& target);
+  double backward_and_send(const BackwardKind& kind,
+                           int chunk,
+                           long micro_batch,
+                           const ModelInput& input,
+                           float loss_scale,
+                           const BackwardTarget& target);
   [[nodiscard]] Pass make_pass(int chunk,
                                const PassBoundary& boundary,
                                const BackwardTarget& target,

@@ -76,6 +76,10 @@ StepExecutor::Place StepExecutor::place_of(long number) const {
   return {static_cast<int>(leaves_.size()), -1};
 }
 
+ModelInput StepExecutor::input_at(const StepBatch& batch, const Place& place) {
+  return model_input(batch.micro_batches[static_cast<std::size_t>(place.index)]);
+}
+
 void StepExecutor::run_forward(const StepBatch& batch, const ScheduleEntry& entry) {
   const Place place = place_of(entry.micro_batch);
   if (place.index < 0) {
@@ -84,35 +88,54 @@ void StepExecutor::run_forward(const StepBatch& batch, const ScheduleEntry& entr
     return;
   }
   const auto poll = [&] { reducer_->poll(); };
-  runner_->forward(entry.chunk,
-                   entry.micro_batch,
-                   model_input(batch.micro_batches[static_cast<std::size_t>(place.index)]),
-                   poll);
+  runner_->forward(entry.chunk, entry.micro_batch, input_at(batch, place), poll);
 }
 
+void StepExecutor::run_backward_input(const StepBatch& batch,
+                                      const ScheduleEntry& entry,
+                                      float loss_scale) {
+  const Place place = place_of(entry.micro_batch);
+  if (place.index < 0) {
+    const auto nothing = [](int) {};
+    runner_->skip(entry.chunk, Model::PassKind::kBackwardInput, nothing);
+    return;
+  }
+  const auto poll = [&] { reducer_->poll(); };
+  leaf_losses_[static_cast<std::size_t>(place.leaf)] += runner_->backward_input(
+      entry.chunk, entry.micro_batch, input_at(batch, place), loss_scale, poll);
+}
+
+// A pass that finds gradients of parameters, and for which this rank has no micro-batch.
+void StepExecutor::skip_backward(const ScheduleEntry& entry, const Place& place) {
+  const int chunk = entry.chunk;
+  if (by_rounds_) {
+    reducer_->begin_leaf(chunk, place.leaf);
+  }
+  const auto zeros = [&](int unit) {
+    if (by_rounds_) {
+      reducer_->contribute_zeros(chunk, unit);
+    }
+  };
+  runner_->skip(chunk,
+                entry.pass == SchedulePass::kBackward ? Model::PassKind::kBackward
+                                                      : Model::PassKind::kBackwardWeight,
+                zeros);
+  if (by_rounds_) {
+    reducer_->end_leaf(chunk, true);
+    next_leaf_[static_cast<std::size_t>(chunk)] = place.leaf + 1;
+  }
+}
+
+// A whole backward pass, or its weight part.
 void StepExecutor::run_backward(const StepBatch& batch,
                                 const ScheduleEntry& entry,
                                 float loss_scale) {
-  LOCKSTEP_CHECK(entry.pass == SchedulePass::kBackward);
   const Place place = place_of(entry.micro_batch);
-  const int chunk = entry.chunk;
-  int& next_leaf = next_leaf_[static_cast<std::size_t>(chunk)];
   if (place.index < 0) {
-    if (by_rounds_) {
-      reducer_->begin_leaf(chunk, place.leaf);
-    }
-    const auto zeros = [&](int unit) {
-      if (by_rounds_) {
-        reducer_->contribute_zeros(chunk, unit);
-      }
-    };
-    runner_->skip(chunk, Model::PassKind::kBackward, zeros);
-    if (by_rounds_) {
-      reducer_->end_leaf(chunk, true);
-      next_leaf = place.leaf + 1;
-    }
+    skip_backward(entry, place);
     return;
   }
+  const int chunk = entry.chunk;
   const IndexRange range = leaves_[static_cast<std::size_t>(place.leaf)];
   const bool first = by_rounds_ || place.index == range.begin;
   const bool last = by_rounds_ || place.index + 1 == range.end;
@@ -121,7 +144,7 @@ void StepExecutor::run_backward(const StepBatch& batch,
       skip_empty_leaves(chunk, place.leaf);
     }
     reducer_->begin_leaf(chunk, place.leaf);
-    next_leaf = place.leaf + 1;
+    next_leaf_[static_cast<std::size_t>(chunk)] = place.leaf + 1;
   }
   const auto ready = [&](long element) {
     if (last) {
@@ -131,16 +154,17 @@ void StepExecutor::run_backward(const StepBatch& batch,
     }
   };
   const auto enter = [&](int unit) { reducer_->enter(unit); };
-  const auto index = static_cast<std::size_t>(place.index);
-  leaf_losses_[static_cast<std::size_t>(place.leaf)] +=
-      runner_->backward(chunk,
-                        entry.micro_batch,
-                        model_input(batch.micro_batches[index]),
-                        loss_scale,
-                        {.gradients = reducer_->gradients(chunk),
-                         .accumulate = !first,
-                         .ready = ready,
-                         .enter = enter});
+  const StageRunner::BackwardTarget target{.gradients = reducer_->gradients(chunk),
+                                           .accumulate = !first,
+                                           .ready = ready,
+                                           .enter = enter};
+  const ModelInput input = input_at(batch, place);
+  if (entry.pass == SchedulePass::kBackward) {
+    leaf_losses_[static_cast<std::size_t>(place.leaf)] +=
+        runner_->backward(chunk, entry.micro_batch, input, loss_scale, target);
+  } else {
+    runner_->backward_weight(chunk, entry.micro_batch, input, loss_scale, target);
+  }
   if (last) {
     reducer_->end_leaf(chunk, false);
   }
@@ -150,7 +174,8 @@ void StepExecutor::run_backward(const StepBatch& batch,
 void StepExecutor::expect_next(const std::vector<ScheduleEntry>& entries, std::size_t current) {
   constexpr std::size_t kAhead = 2;
   for (std::size_t i = current; i < std::min(current + 1 + kAhead, entries.size()); ++i) {
-    if (place_of(entries[i].micro_batch).index >= 0) {
+    if (entries[i].pass != SchedulePass::kBackwardWeight &&
+        place_of(entries[i].micro_batch).index >= 0) {
       const bool is_forward = entries[i].pass == SchedulePass::kForward;
       runner_->expect(entries[i].chunk, entries[i].micro_batch, is_forward);
     }
@@ -161,10 +186,17 @@ void StepExecutor::run_schedule(const StepBatch& batch, float loss_scale) {
   const std::vector<ScheduleEntry>& entries = schedules_.at(batch.num_micro_batches);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     expect_next(entries, i);
-    if (entries[i].pass == SchedulePass::kForward) {
-      run_forward(batch, entries[i]);
-    } else {
-      run_backward(batch, entries[i], loss_scale);
+    switch (entries[i].pass) {
+      case SchedulePass::kForward:
+        run_forward(batch, entries[i]);
+        break;
+      case SchedulePass::kBackwardInput:
+        run_backward_input(batch, entries[i], loss_scale);
+        break;
+      case SchedulePass::kBackward:
+      case SchedulePass::kBackwardWeight:
+        run_backward(batch, entries[i], loss_scale);
+        break;
     }
   }
 }

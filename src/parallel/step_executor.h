@@ -64,10 +64,13 @@ class StepExecutor {
     long index = 0;  ///< among the rank's; -1: it has none
   };
   [[nodiscard]] Place place_of(long number) const;
+  [[nodiscard]] static ModelInput input_at(const StepBatch& batch, const Place& place);
   void run_schedule(const StepBatch& batch, float loss_scale);
   void run_forward(const StepBatch& batch, const ScheduleEntry& entry);
   void expect_next(const std::vector<ScheduleEntry>& entries, std::size_t current);
   void run_backward(const StepBatch& batch, const ScheduleEntry& entry, float loss_scale);
+  void run_backward_input(const StepBatch& batch, const ScheduleEntry& entry, float loss_scale);
+  void skip_backward(const ScheduleEntry& entry, const Place& place);
   void skip_empty_leaves(int chunk, int end);
 
   StageRunner* runner_;

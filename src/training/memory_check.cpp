@@ -290,6 +290,10 @@ std::optional<RunOutline> outline_with(const RunOutline& outline, const MemoryCh
                   changed.mesh.pipeline,
                   change.config.parallel.virtual_stages,
                   1);
+    if (change.config.train.recompute == "full" &&
+        splits_backward(change.config.parallel, changed.mesh)) {
+      return std::nullopt;
+    }
   } catch (const RequestError&) {
     return std::nullopt;
   }

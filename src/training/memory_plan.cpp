@@ -80,6 +80,13 @@ class Measurement {
       return;
     }
     model_.forward(pass, input);
+    if (measure_.splits_backward) {
+      pass.part = BackwardPart::kInput;
+      pass.accumulate = false;
+      model_.backward(pass, input, 1.0F);
+      pass.part = BackwardPart::kWeight;
+      pass.accumulate = accumulate;
+    }
     model_.backward(pass, input, 1.0F);
   }
 

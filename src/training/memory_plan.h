@@ -55,6 +55,7 @@ struct PassMeasure {
   PassUse kind = PassUse::kTrain;
   std::vector<long> batch_sizes;
   Recompute recompute = Recompute::kNone;
+  bool splits_backward = false;  ///< backward passes are made in two parts
   /// A stage of a pipeline: columns of what stages hand over, and its rows a sample; 0: no pipeline.
   long boundary_cols = 0;
   long boundary_rows = 0;

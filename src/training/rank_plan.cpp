@@ -113,6 +113,7 @@ PassMemory RunPlanner::measure(int rank) const {
   };
   PassMeasure training = describe(PassUse::kTrain, micro_batch_sizes(micro, totals_));
   training.recompute = recompute_from(train.recompute);
+  training.splits_backward = splits_backward(outline_->config.parallel, outline_->mesh);
   PassMemory memory = measure_passes(chunks, training);
   if (outline_->validation) {
     const long all = outline_->validation->num_samples;

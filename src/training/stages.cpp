@@ -12,8 +12,11 @@ std::vector<std::vector<std::vector<int>>> weight_orders(const ModelChunks& chun
   std::vector<std::vector<std::vector<int>>> orders;
   for (const auto& chunk : chunks) {
     orders.emplace_back();
-    for (const auto kind :
-         {Model::PassKind::kForward, Model::PassKind::kBackward, Model::PassKind::kEvaluate}) {
+    for (const auto kind : {Model::PassKind::kForward,
+                            Model::PassKind::kBackward,
+                            Model::PassKind::kEvaluate,
+                            Model::PassKind::kBackwardInput,
+                            Model::PassKind::kBackwardWeight}) {
       orders.back().push_back(chunk->weight_order(kind));
     }
   }

@@ -220,6 +220,15 @@ TEST_CASE("no step allocates after the second") {
       }
     }
   }
+  if (runtime.global_size() == 2) {
+    for (const char* schedule : {"1f1b", "zero-bubble"}) {
+      CAPTURE(schedule);
+      TrainingConfig config = tiny_training("gpt2", "f32");
+      config.parallel.pipeline = 2;
+      config.parallel.schedule = schedule;
+      check_steps(runtime, config, 1);
+    }
+  }
 }
 
 TEST_CASE("the count sees what the standard library allocates for this program") {

@@ -123,6 +123,22 @@ def pipeline(program, table):
     both(program, layouts, table)
 
 
+def zero_bubble(program, table):
+    """Backward passes in two parts."""
+    def layout(depth, **more):
+        return Layout(pipeline=depth, schedule="zero-bubble", **more)
+
+    both(program, [layout(2), layout(3, recompute="selective"), layout(4), layout(2, data=2, zero=1, bucket=1),
+                   layout(2, tensor=2, sequence=True, recompute="selective")], table)
+    rounds = {"parallel.accumulate": "tree-fold"}
+    both(program, [layout(2, data=2, zero=2), layout(2, data=4, zero=3)], table, ("gpt2",), rounds)
+    all_equal(program, "llama", "bf16", [layout(2, data=2, tensor=2, zero=3)], table, rounds)
+    # Three micro-batches, the last one smaller: fewer than stages, and one or none a data rank.
+    few = {"train.global_batch_size": 5}
+    both(program, [layout(4)], table, more=few)
+    both(program, [layout(2, data=4, zero=3)], table, ("gpt2",), {**few, **rounds})
+
+
 def all_axes(program, table):
     layouts = [Layout(data=2, pipeline=2, tensor=2), Layout(data=2, pipeline=2, tensor=2, zero=1),
                Layout(data=2, pipeline=2, tensor=2, sequence=True, zero=1, schedule="interleaved", chunks=2,
@@ -138,9 +154,9 @@ def drawn(program, table, seed):
     for data, depth, width in itertools.product((1, 2, 4), (1, 2, 3, 4), (1, 2, 4)):
         if data * depth * width > 8:
             continue
-        for zero, schedule, again in itertools.product((0, 1, 2, 3), ("gpipe", "1f1b", "interleaved"),
+        for zero, schedule, again in itertools.product((0, 1, 2, 3), ("gpipe", "1f1b", "interleaved", "zero-bubble"),
                                                        ("none", "selective", "full")):
-            if (depth == 1 and schedule != "1f1b") or (zero and data == 1):
+            if (depth == 1 and schedule != "1f1b") or (zero and data == 1) or (schedule, again) == ("zero-bubble", "full"):
                 continue
             chunks = numbers.choice([2, 3]) if schedule == "interleaved" else 1
             if depth * chunks <= 7:
@@ -149,7 +165,8 @@ def drawn(program, table, seed):
     both(program, numbers.sample(legal, 6), table, more={"parallel.accumulate": numbers.choice(["fold-tree", "tree-fold"])})
 
 
-CASES = {"tensor": tensor, "recompute": recompute, "sharded": sharded, "rounds": rounds, "pipeline": pipeline, "all_axes": all_axes}
+CASES = {"tensor": tensor, "recompute": recompute, "sharded": sharded, "rounds": rounds, "pipeline": pipeline,
+         "zero_bubble": zero_bubble, "all_axes": all_axes}
 
 
 def main():

@@ -64,8 +64,8 @@ def refusals(binary, scratch):
                                 (("--data.train", "none.bin"), "cannot be found out: none.bin"),
                                 (("--model.vocab_size", "9", "--parallel.tensor", "7"), "possible with 7 ranks"),
                                 (("--model.vocab_size", "9", "--parallel.data", "2000000000"), "at most 65536 ranks"),
-                                (("--model.vocab_size", "9", "--parallel.pipeline", "2", "--parallel.schedule", "zero-bubble"),
-                                 "is not yet available"),
+                                (("--model.vocab_size", "9", "--parallel.pipeline", "2", "--parallel.schedule", "zero-bubble",
+                                  "--train.recompute", "full"), "none | selective"),
                                 (("--ranks-per-host", "0"), "--ranks-per-host = 0"),
                                 ((*draw, "--json"), "--json does not go with --draw-schedule"),
                                 ((*draw, "--parallel.virtual_stages", "2"), "parallel.virtual_stages = 2"),
@@ -121,9 +121,11 @@ def memory(program):
     every = [Layout(), Layout(data=2), Layout(tensor=2), Layout(tensor=2, sequence=True), Layout(pipeline=2),
              Layout(pipeline=3, schedule="gpipe"), Layout(pipeline=2, schedule="interleaved", chunks=2),
              Layout(data=2, zero=1), Layout(recompute="selective"),
-             Layout(data=2, pipeline=2, tensor=2, sequence=True, zero=1, recompute="full")]
+             Layout(data=2, pipeline=2, tensor=2, sequence=True, zero=1, recompute="full"),
+             Layout(pipeline=3, schedule="zero-bubble")]
     for model, precision, layout in ([("gpt2", "f32", layout) for layout in every] +
-                                     [("llama", "bf16", layout) for layout in (every[0], every[7], every[9])] +
+                                     [("llama", "bf16", layout) for layout in (every[0], every[7], every[9], Layout(
+                                         pipeline=2, tensor=2, sequence=True, schedule="zero-bubble", recompute="selective"))] +
                                      [("mlp", "f32", Layout(data=2, tensor=2, zero=1))]):
         settings = meshes.settings_of(program, model, precision)
         check_plan(program, settings, layout, f"{model} {precision}")

@@ -52,6 +52,9 @@ def keys(program):
     refused(program, settings, {"model.dropout": 0.5}, "--model.dropout = 0.5 is not yet available")
     refused(program, settings, {"parallel.tensor": 4}, "possible (data x pipeline x tensor): 2 x 1 x 1, 1 x 2 x 1, 1 x 1 x 2")
     refused(program, settings, {"model.num_heads": 7}, "--model.num_heads = 7 does not divide")
+    split = {"parallel.pipeline": 2, "parallel.schedule": "zero-bubble"}
+    refused(program, settings, {**split, "train.recompute": "full"}, '--train.recompute = "full" does not go with')
+    refused(program, settings, {**split, "parallel.virtual_stages": 2}, "parallel.virtual_stages = 2 does not fit")
 
 
 def data(program):

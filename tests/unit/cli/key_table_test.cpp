@@ -6,7 +6,6 @@
 #include "cli/help.h"
 #include "support/catch.h"
 
-using lockstep::Command;
 using lockstep::Configuration;
 using lockstep::describe_allowed;
 using lockstep::find_key;
@@ -40,7 +39,7 @@ TEST_CASE("every default is allowed and available") {
     INFO(key.full_name());
     Configuration config;
     CHECK_NOTHROW(set_value(config, key, key.default_value, "test"));
-    CHECK(is_available(key, key.default_value, Command::kTrain));
+    CHECK(is_available(key, key.default_value));
   }
 }
 

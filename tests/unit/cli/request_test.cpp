@@ -163,9 +163,6 @@ TEST_CASE("flags of plan belong to plan, and those of its memory do not go with 
                  {{"plan", "--ranks-per-host"}, "--ranks-per-host needs a value", "an integer"},
                  {{"plan", "--ranks-per-host="}, "--ranks-per-host", ""},
                  {{"plan", "--draw-schedule", "--json"}, "--json does not go with", "draw"},
-                 {{"plan", "--parallel.schedule", "zero-bubble", "--parallel.pipeline", "2"},
-                  "--parallel.schedule = \"zero-bubble\" is not yet available",
-                  "1f1b"},
                  {{"plan", "--draw-schedule=true"}, "--draw-schedule takes no value", ""},
                  {{"plan", "--draw-schedule", "now"}, "plan: unexpected argument 'now'", ""}});
 }

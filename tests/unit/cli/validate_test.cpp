@@ -5,7 +5,6 @@
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
-using lockstep::Command;
 using lockstep::refusal_of;
 using lockstep::Request;
 using lockstep::request_of;
@@ -46,7 +45,7 @@ TEST_CASE("a printed configuration in epochs can be read again") {
 
   lockstep::apply_toml(back, to_toml(request.config), "run.toml");
 
-  CHECK_NOTHROW(lockstep::check_configuration(back, Command::kNone));
+  CHECK_NOTHROW(lockstep::check_configuration(back));
   CHECK(back.train.epochs == 2);
   CHECK(back.train.steps == 0);
 }
@@ -89,8 +88,7 @@ TEST_CASE("batch sizes need not divide") {
 }
 
 TEST_CASE("what is not yet available is refused with its key and value") {
-  const Words cases[] = {{"--parallel.schedule", "zero-bubble"},
-                         {"--parallel.backend", "nccl"},
+  const Words cases[] = {{"--parallel.backend", "nccl"},
                          {"--run.device", "cuda"},
                          {"--run.precision", "fp8"},
                          {"--model.dropout", "0.1"},
@@ -106,15 +104,16 @@ TEST_CASE("what is not yet available is refused with its key and value") {
   }
 }
 
-TEST_CASE(
-    "plan takes the schedules that training does not have yet, and no other later capability") {
-  const Words pipeline{
-      "plan", "--draw-schedule", "--parallel.pipeline", "4", "--parallel.schedule", "zero-bubble"};
-  CHECK(request_of(pipeline).config.parallel.pipeline == 4);
-
-  Words sharded = pipeline;
-  sharded.insert(sharded.end(), {"--model.dropout", "0.5"});
-  CHECK_THAT(refusal_of(sharded), StartsWith("--model.dropout = 0.5 is not yet available"));
+TEST_CASE("full recomputation does not go with backward passes in two parts") {
+  const Words words{"--train.recompute", "full", "--parallel.schedule", "zero-bubble"};
+  Words pipeline = words;
+  pipeline.insert(pipeline.end(), {"--parallel.pipeline", "2"});
+  CHECK_THAT(refusal_with(pipeline),
+             StartsWith("--train.recompute = \"full\"") && Contains("zero-bubble") &&
+                 Contains("none | selective") && Contains("1f1b"));
+  CHECK(refusal_with(words).empty());  // no pipeline, no parts
+  pipeline[1] = "selective";
+  CHECK(refusal_with(pipeline).empty());
 }
 
 TEST_CASE("defaults of later capabilities and what is available are accepted") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/reduce.h"
 #include "support/catch.h"
@@ -78,6 +79,16 @@ std::vector<double> unit(std::vector<double> direction) {
   }
   return direction;
 }
+
+// What passes announced, without calls that announce nothing.
+struct Announced {
+  std::vector<long> first;
+  void operator()(long from) {
+    if (from != std::numeric_limits<long>::max()) {
+      first.push_back(from);
+    }
+  }
+};
 
 }  // namespace
 
@@ -220,6 +231,41 @@ TEST_CASE("a backward pass announces its gradients from the end of the buffer to
     CHECK(std::is_sorted(announced.rbegin(), announced.rend()));
     CHECK(announced.back() == 0);
     CHECK(announced.size() > 3);
+  }
+}
+
+TEST_CASE("a backward pass in two parts gives the bits of a whole one") {
+  for (const Variant& variant : kVariants) {
+    if (std::string(variant.architecture) == "mlp") {
+      continue;
+    }
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
+      TinyModel whole(tiny_config(variant.architecture, variant.tied), variant.blocks);
+      TinyModel parts(tiny_config(variant.architecture, variant.tied), variant.blocks);
+      const auto count = static_cast<std::size_t>(whole.table().gradient_size());
+      INFO(variant.architecture << ", " << variant.blocks << " blocks, tied " << variant.tied);
+      for (const bool accumulate : {false, true}) {
+        Announced expected;
+        Announced announced;
+        const double loss = whole.backward(1.0F, accumulate, expected);
+        const std::vector<float> before(parts.gradients(), parts.gradients() + count);
+        bool touched = false;
+        std::size_t early = 0;
+        const auto between = [&] {
+          touched = std::memcmp(before.data(), parts.gradients(), count * sizeof(float)) != 0;
+          early = announced.first.size();
+        };
+
+        const double same_loss = parts.backward_in_parts(recompute, accumulate, between, announced);
+
+        CHECK(same_loss == loss);
+        CHECK_FALSE(touched);
+        CHECK(early == 0);  // a forward pass and an input part complete nothing
+        CHECK(announced.first == expected.first);
+        CHECK(std::memcmp(whole.gradients(), parts.gradients(), count * sizeof(float)) == 0);
+        CHECK(parts.stack_in_use() == 0);
+      }
+    }
   }
 }
 

@@ -35,6 +35,7 @@ class TinyModel {
   TinyModel(const ModelConfig& config, int num_blocks, long batch = 3)
       : model_(make_model(config, DType::kF32, num_blocks)),
         stack_(queue_, std::size_t{16} << 20U),
+        scratch_(queue_, std::size_t{16} << 20U),
         weights_(queue_.allocate(bytes(table().flat_size()))),
         gradients_(queue_.allocate(bytes(table().gradient_size()))),
         batch_(batch) {
@@ -74,6 +75,24 @@ class TinyModel {
     return backward(scale, accumulate, nothing_);
   }
 
+  /// The same with the backward pass in two parts and `between` called between them. Only of a transformer.
+  double backward_in_parts(Recompute recompute,
+                           bool accumulate,
+                           FunctionRef<void()> between,
+                           FunctionRef<void(long)> ready) {
+    Pass pass = make_pass(false, ready);
+    pass.recompute = recompute;
+    pass.scratch_stack = &scratch_;
+    model_->forward(pass, input());
+    pass.part = BackwardPart::kInput;
+    const double loss = model_->backward(pass, input(), 1.0F).sum;
+    between();
+    pass.part = BackwardPart::kWeight;
+    pass.accumulate = accumulate;
+    model_->backward(pass, input(), 1.0F);
+    return loss;
+  }
+
   /// Gradient of element `index` of the flat weights, both sides of a tied one added.
   [[nodiscard]] double gradient(long index) {
     double sum = static_cast<double>(gradients()[table().tied_size() + index]);
@@ -85,7 +104,7 @@ class TinyModel {
     }
     return sum;
   }
-  [[nodiscard]] std::size_t stack_in_use() const { return stack_.mark(); }
+  [[nodiscard]] std::size_t stack_in_use() const { return stack_.mark() + scratch_.mark(); }
 
  private:
   static std::size_t bytes(long count) { return static_cast<std::size_t>(count) * sizeof(float); }
@@ -124,6 +143,7 @@ class TinyModel {
   CpuQueue queue_{1};
   std::unique_ptr<Model> model_;
   ActivationStack stack_;
+  ActivationStack scratch_;
   Memory weights_;
   Memory gradients_;
   long batch_;

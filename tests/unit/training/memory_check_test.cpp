@@ -73,6 +73,18 @@ TEST_CASE("what is changed already, or is of no use, is not proposed") {
   CHECK(memory_changes(outline).empty());
 }
 
+TEST_CASE("full recomputation is no way out of backward passes in two parts") {
+  RunOutline outline = outline_of({1, 2, 1});
+  const MemoryChange full = change_named(outline, "train.recompute = \"full\"");
+  CHECK(outline_with(outline, full).has_value());
+
+  outline.config.parallel.schedule = "zero-bubble";
+  CHECK_FALSE(
+      outline_with(outline, change_named(outline, "train.recompute = \"full\"")).has_value());
+  CHECK(
+      outline_with(outline, change_named(outline, "train.recompute = \"selective\"")).has_value());
+}
+
 TEST_CASE("a change includes another that does less of the same") {
   const RunOutline outline = outline_of({4, 1, 1});
   const MemoryChange sharded = change_named(outline, "parallel.zero_stage = 1");
