@@ -153,14 +153,13 @@ void load_checkpoint(const std::string& checkpoint, const ModelView& model, bool
   struct Source {
     const SafetensorsFile* file;
     std::string prefix;
-    float* flat;
   };
-  std::vector<Source> sources{{&weights, "", model.weights}};
+  std::vector<Source> sources{{&weights, ""}};  // of each buffer
   std::optional<SafetensorsFile> optimizer;
   if (!weights_only) {
     optimizer.emplace(checkpoint + "/optimizer-00000.safetensors");
     for (const Optimizer::State& buffer : model.states) {
-      sources.push_back({&*optimizer, buffer.name + ".", buffer.data});
+      sources.push_back({&*optimizer, buffer.name + "."});
     }
   }
   for (const Source& source : sources) {
@@ -175,14 +174,15 @@ void load_checkpoint(const std::string& checkpoint, const ModelView& model, bool
                         model.table->parameters().size());
   }
   std::vector<float> canonical;
-  for (const Source& source : sources) {
+  for (std::size_t buffer = 0; buffer < sources.size(); ++buffer) {
+    const Source& source = sources[buffer];
     for (const Parameter& parameter : model.table->parameters()) {
       const std::string name = source.prefix + parameter.name;
       const StoredTensor& tensor = find_tensor(*source.file, name, parameter);
       canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
       std::memcpy(canonical.data(), tensor.bytes.data(), tensor.bytes.size());
       check_finite(source.file->path(), name, canonical);
-      copy_from_canonical(parameter, canonical.data(), source.flat);
+      model.write(buffer, parameter, canonical.data());
     }
   }
 }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -35,6 +37,15 @@ void point_latest_to(const fs::path& checkpoints, const std::string& name) {
   fs::rename(link, checkpoints / "latest");
 }
 
+std::size_t copied_bytes(const CheckpointConfig& config, const ModelView& model, bool is_copy) {
+  const auto floats = static_cast<std::size_t>(model.table->flat_size()) * model.num_buffers();
+  return config.async_write && !is_copy ? floats * sizeof(float) : 0;
+}
+
+std::size_t tensor_bytes(const ModelView& model) {
+  return static_cast<std::size_t>(largest_tensor(*model.table)) * sizeof(float);
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::string run_directory,
@@ -49,11 +60,16 @@ CheckpointWriter::CheckpointWriter(std::string run_directory,
   std::signal(SIGXFSZ, SIG_IGN);
   fs::create_directories(directory_);
   remove_unfinished(directory_);
-  buffers_.push_back({"", model_.weights});
-  for (const Optimizer::State& buffer : model_.states) {
-    buffers_.push_back({buffer.name, buffer.data});
+  staging_ = queue.allocate(copied_bytes(config, model_, is_copy));
+  tensor_ = queue.allocate(tensor_bytes(model_));
+  source_ = model_;
+  if (staging_.bytes() > 0) {
+    const long elements = model_.table->flat_size();
+    source_.weights = staging_.as<float>();
+    for (std::size_t i = 0; i < source_.states.size(); ++i) {
+      source_.states[i].data = staging_.as<float>() + static_cast<long>(i + 1) * elements;
+    }
   }
-  staging_ = queue.allocate(staging_bytes(config, model_, is_copy));
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -65,9 +81,7 @@ CheckpointWriter::~CheckpointWriter() {
 std::size_t CheckpointWriter::staging_bytes(const CheckpointConfig& config,
                                             const ModelView& model,
                                             bool is_copy) {
-  const auto floats =
-      static_cast<std::size_t>(model.table->flat_size()) * (1 + model.states.size());
-  return config.async_write && !is_copy ? floats * sizeof(float) : 0;
+  return copied_bytes(config, model, is_copy) + tensor_bytes(model);
 }
 
 void CheckpointWriter::wait() {
@@ -95,12 +109,10 @@ void CheckpointWriter::save(const RunState& state) {
     return;
   }
   if (staging_.bytes() > 0) {
-    const long elements = model_.table->flat_size();
-    const std::vector<float*> sources = model_.buffers();
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-      float* copy = staging_.as<float>() + static_cast<long>(i) * elements;
-      std::copy_n(sources[i], elements, copy);
-      buffers_[i].data = copy;
+    const std::vector<float*> from = model_.buffers();
+    const std::vector<float*> to = source_.buffers();
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      std::copy_n(from[i], model_.table->flat_size(), to[i]);
     }
   }
   thread_ = std::thread([this, state] {
@@ -114,22 +126,23 @@ void CheckpointWriter::save(const RunState& state) {
 
 CheckpointWriter::File CheckpointWriter::write_tensors(const std::string& folder,
                                                        const std::string& name,
-                                                       std::span<const Buffer> buffers) const {
+                                                       std::size_t first_buffer,
+                                                       std::size_t end_buffer) const {
   std::vector<TensorDeclaration> declarations;
-  for (const Buffer& buffer : buffers) {
-    const std::string prefix = buffer.name.empty() ? "" : buffer.name + ".";
-    for (const Parameter& parameter : model_.table->parameters()) {
+  for (std::size_t buffer = first_buffer; buffer < end_buffer; ++buffer) {
+    const std::string prefix = buffer == 0 ? "" : source_.states[buffer - 1].name + ".";
+    for (const Parameter& parameter : source_.table->parameters()) {
       declarations.push_back({prefix + parameter.name, DType::kF32, parameter.shape});
     }
   }
   const std::string path = folder + "/" + name;
   SafetensorsWriter writer(path, declarations);
-  std::vector<float> canonical;
-  for (const Buffer& buffer : buffers) {
-    for (const Parameter& parameter : model_.table->parameters()) {
-      canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
-      copy_to_canonical(parameter, buffer.data, canonical.data());
-      writer.write(std::as_bytes(std::span<const float>(canonical)));
+  auto* const tensor = tensor_.as<float>();
+  for (std::size_t buffer = first_buffer; buffer < end_buffer; ++buffer) {
+    for (const Parameter& parameter : source_.table->parameters()) {
+      source_.read(buffer, parameter, tensor);
+      const auto count = static_cast<std::size_t>(parameter.num_elements());
+      writer.write(std::as_bytes(std::span<const float>(tensor, count)));
     }
   }
   const std::uint64_t hash = writer.close();
@@ -146,10 +159,9 @@ void CheckpointWriter::write(const RunState& state) {
   try {
     fs::remove_all(folder);
     fs::create_directory(folder);
-    const std::span<const Buffer> buffers(buffers_);
     const File files[] = {
-        write_tensors(folder.string(), "model-00000.safetensors", buffers.first(1)),
-        write_tensors(folder.string(), "optimizer-00000.safetensors", buffers.subspan(1)),
+        write_tensors(folder.string(), "model-00000.safetensors", 0, 1),
+        write_tensors(folder.string(), "optimizer-00000.safetensors", 1, source_.num_buffers()),
         write_text(folder.string(), "state.json", to_json_text(state))};
     nlohmann::json complete;
     for (const File& file : files) {

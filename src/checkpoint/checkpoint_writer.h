@@ -3,10 +3,8 @@
 
 #include <cstdint>
 #include <exception>
-#include <span>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_config.h"
@@ -20,7 +18,7 @@ class CheckpointWriter {
  public:
   /// `run_directory` exists. With config.async_write it writes on a thread, from a copy for which it
   /// takes memory (staging_bytes) unless `is_copy` says that `model` is one, which changes only
-  /// between a `wait` and a `save`.
+  /// between a `wait` and a `save`. Takes memory for one tensor, too.
   CheckpointWriter(std::string run_directory,
                    const CheckpointConfig& config,
                    ModelView model,
@@ -38,16 +36,14 @@ class CheckpointWriter {
   /// Returns once the last checkpoint is durable.
   void wait();
 
+  /// Room for the largest tensor of the model, for others to use until the next `save`.
+  [[nodiscard]] float* room() const { return tensor_.as<float>(); }
+
   static std::size_t staging_bytes(const CheckpointConfig& config,
                                    const ModelView& model,
                                    bool is_copy);
 
  private:
-  struct Buffer {
-    std::string name;  ///< "" for the weights
-    const float* data = nullptr;
-  };
-
   struct File {
     std::string name;
     std::uint64_t bytes = 0;
@@ -56,7 +52,8 @@ class CheckpointWriter {
 
   File write_tensors(const std::string& folder,
                      const std::string& name,
-                     std::span<const Buffer> buffers) const;
+                     std::size_t first_buffer,
+                     std::size_t end_buffer) const;
   static File write_text(const std::string& folder,
                          const std::string& name,
                          const std::string& text);
@@ -67,7 +64,8 @@ class CheckpointWriter {
   CheckpointConfig config_;
   ModelView model_;
   Memory staging_;
-  std::vector<Buffer> buffers_;
+  Memory tensor_;     ///< the one that is being written
+  ModelView source_;  ///< what is written: `model`, or the copy
   std::thread thread_;
   std::exception_ptr failure_;
 };

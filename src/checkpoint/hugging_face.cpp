@@ -312,7 +312,7 @@ void load_hugging_face(const std::string& folder,
     place(source.tensor, parameter, values, canonical.data());
     filled += source.tensor.num_elements();
     if (filled == parameter.num_elements()) {
-      copy_from_canonical(parameter, canonical.data(), model.weights);
+      model.write(0, parameter, canonical.data());
       filled = 0;
     }
   }

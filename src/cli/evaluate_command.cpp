@@ -53,17 +53,14 @@ void load_on_all(const Configuration& config,
                  Queue& queue) {
   std::optional<WholeModel> whole;
   if (parts.is_spread()) {
-    whole.emplace(parts.canonical(), parts.model_shares(), state, world, queue);
+    whole.emplace(parts.canonical(), parts.model_shares(), state, world, false, queue);
   }
   collectively(world, [&] {
-    if (world.rank() == 0) {
-      load_source_weights(
-          config.model.init_from, config.model, whole ? whole->view() : state.view());
-    }
+    on_whole_model(whole ? &*whole : nullptr, state, world.rank(), [&](const ModelView& model) {
+      load_source_weights(config.model.init_from, config.model, model);
+    });
   });
-  if (whole) {
-    whole->spread(1);
-  } else {
+  if (!whole) {
     world.broadcast(state.master(), state.master_bytes(), 0);
   }
   state.refresh_compute_copy();

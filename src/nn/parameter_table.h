@@ -83,9 +83,10 @@ class ParameterTable {
   [[nodiscard]] const Parameter& operator[](int index) const {
     return parameters_[static_cast<std::size_t>(index)];
   }
-  /// Throws std::out_of_range for a name that was not declared.
+  /// Both throw std::out_of_range for a name that was not declared.
+  [[nodiscard]] int index_of(const std::string& name) const { return index_of_.at(name); }
   [[nodiscard]] const Parameter& by_name(const std::string& name) const {
-    return (*this)[index_of_.at(name)];
+    return (*this)[index_of(name)];
   }
   [[nodiscard]] const TensorSplit& split() const { return split_; }
 

@@ -15,16 +15,45 @@ std::vector<float*> ModelView::buffers() const {
 }
 
 std::uint64_t hash_of_model(const ModelView& model) {
+  std::vector<float> room(static_cast<std::size_t>(largest_tensor(*model.table)));
+  return hash_of_model(model, room.data());
+}
+
+std::uint64_t hash_of_model(const ModelView& model, float* room) {
   Hasher hasher;
-  std::vector<float> canonical;
-  for (const float* buffer : model.buffers()) {
+  for (std::size_t buffer = 0; buffer < model.num_buffers(); ++buffer) {
     for (const Parameter& parameter : model.table->parameters()) {
-      canonical.resize(static_cast<std::size_t>(parameter.num_elements()));
-      copy_to_canonical(parameter, buffer, canonical.data());
-      hasher.update(canonical.data(), canonical.size() * sizeof(float));
+      model.read(buffer, parameter, room);
+      hasher.update(room, static_cast<std::size_t>(parameter.num_elements()) * sizeof(float));
     }
   }
   return hasher.digest();
+}
+
+void ModelView::read(std::size_t buffer, const Parameter& parameter, float* canonical) const {
+  if (access != nullptr) {
+    access->read(buffer, parameter, canonical);
+  } else {
+    copy_to_canonical(parameter, flat(buffer), canonical);
+  }
+}
+
+void ModelView::write(std::size_t buffer,
+                      const Parameter& parameter,
+                      const float* canonical) const {
+  if (access != nullptr) {
+    access->write(buffer, parameter, canonical);
+  } else {
+    copy_from_canonical(parameter, canonical, flat(buffer));
+  }
+}
+
+long largest_tensor(const ParameterTable& table) {
+  long largest = 0;
+  for (const Parameter& parameter : table.parameters()) {
+    largest = std::max(largest, parameter.num_elements());
+  }
+  return largest;
 }
 
 void copy_to_canonical(const Parameter& parameter, const float* flat, float* canonical) {

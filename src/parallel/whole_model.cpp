@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace lockstep {
 namespace {
@@ -11,38 +12,36 @@ namespace {
 constexpr long kMessageFloats = 1L << 20U;
 constexpr int kTag = 0;
 
-// Calls piece(part) for every part of at most `size` elements of the ranges.
+// The parameter of a table, or null where it is of another stage.
+const Parameter* find(const ParameterTable& table, const std::string& name) {
+  const auto& all = table.parameters();
+  const auto found = std::find_if(
+      all.begin(), all.end(), [&](const Parameter& parameter) { return parameter.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+// Calls piece(part) for the parts of at most `size` elements of what a share has of a parameter.
 template <typename Piece>
-void for_each_part(const std::vector<IndexRange>& ranges, long size, Piece piece) {
-  for (const IndexRange& range : ranges) {
-    for (long begin = range.begin; begin < range.end; begin += size) {
-      piece(IndexRange{begin, std::min(begin + size, range.end)});
+void for_each_part(const ModelShare& share, const Parameter& parameter, long size, Piece piece) {
+  for (const IndexRange& range : share.owned) {
+    const long end = std::min(range.end, parameter.offset + parameter.stored_elements());
+    for (long begin = std::max(range.begin, parameter.offset); begin < end; begin += size) {
+      piece(IndexRange{begin, std::min(begin + size, end)});
     }
   }
 }
 
-// Calls run(whole, own, count) for the runs of a share's elements [part.begin, part.end): elements of
-// the whole model's flat buffer and of the share's.
+// Calls run(canonical, own, count) for the runs of a parameter within elements `part` of a flat buffer.
 template <typename Run>
-void for_each_run(const ParameterTable& whole,
-                  const ParameterTable& own,
-                  IndexRange part,
-                  Run run) {
-  for (const Parameter& parameter : own.parameters()) {
-    if (parameter.offset >= part.end ||
-        parameter.offset + parameter.stored_elements() <= part.begin) {
-      continue;
+void for_each_run(const Parameter& parameter, IndexRange part, Run run) {
+  parameter.for_each_run([&](long canonical, long stored, long count) {
+    const long first = parameter.offset + stored;
+    const long begin = std::max(first, part.begin);
+    const long end = std::min(first + count, part.end);
+    if (begin < end) {
+      run(canonical + begin - first, begin, end - begin);
     }
-    const Parameter& target = whole.by_name(parameter.name);
-    parameter.for_each_run([&](long canonical, long stored, long count) {
-      const long first = parameter.offset + stored;
-      const long begin = std::max(first, part.begin);
-      const long end = std::min(first + count, part.end);
-      if (begin < end) {
-        run(target.offset + canonical + begin - first, begin, end - begin);
-      }
-    });
-  }
+  });
 }
 
 }  // namespace
@@ -51,104 +50,165 @@ WholeModel::WholeModel(const ParameterTable& whole,
                        std::vector<ModelShare> shares,
                        ModelState& state,
                        Communicator& world,
+                       bool keeps_copy,
                        Queue& queue)
     : table_(&whole),
       shares_(std::move(shares)),
       state_(&state),
       world_(&world),
+      keeps_copy_(keeps_copy),
       message_floats_(std::min(kMessageFloats, whole.flat_size())) {
   LOCKSTEP_CHECK(whole.split().num_blocks == 1);
-  const auto floats = static_cast<std::size_t>(whole.flat_size()) * state.buffers().size();
-  if (world.rank() == 0) {
-    whole_ = queue.allocate(floats * sizeof(float));
+  if (keeps_copy && world.rank() == 0) {
+    copy_ = queue.allocate(static_cast<std::size_t>(whole.flat_size()) * state.buffers().size() *
+                           sizeof(float));
   }
   message_ = queue.allocate(static_cast<std::size_t>(message_floats_) * sizeof(float));
 }
 
-ModelView WholeModel::view() const {
-  ModelView view{.table = table_, .states = {}};
-  view.weights = whole_.as<float>();
-  const auto& states = state_->optimizer().states();
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    view.states.push_back(
-        {states[i].name, whole_.as<float>() + static_cast<long>(i + 1) * table_->flat_size()});
+ModelView WholeModel::view() {
+  ModelView view{.table = table_, .states = {}, .access = this};
+  for (const Optimizer::State& state : state_->optimizer().states()) {
+    view.states.push_back({state.name, nullptr});
   }
   return view;
 }
 
-// Writes what stands in `message` (elements `part` of the share) to a buffer of the whole model.
-void WholeModel::place(const ModelShare& share,
-                       IndexRange part,
-                       float* message,
-                       float* buffer) const {
-  for_each_run(*table_, *share.table, part, [&](long whole, long own, long count) {
-    std::copy_n(message + (own - part.begin), count, buffer + whole);
-  });
+ModelView WholeModel::copy() const {
+  LOCKSTEP_CHECK(keeps_copy_);
+  ModelView view{.table = table_, .weights = copy_.as<float>(), .states = {}};
+  const auto& states = state_->optimizer().states();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    view.states.push_back(
+        {states[i].name, copy_.as<float>() + static_cast<long>(i + 1) * table_->flat_size()});
+  }
+  return view;
 }
 
-void WholeModel::gather() {
+void WholeModel::update_copy() {
+  if (!keeps_copy_) {
+    return;
+  }
+  for (std::size_t buffer = 0; buffer < state_->buffers().size(); ++buffer) {
+    for (const Parameter& parameter : table_->parameters()) {
+      // In one block the user's order is that of the flat buffer.
+      float* const to = copy_.as<float>() + static_cast<long>(buffer) * table_->flat_size();
+      collect(buffer, parameter, world_->rank() == 0 ? to + parameter.offset : nullptr);
+    }
+  }
+}
+
+WholeModel::Session::~Session() {
+  try {
+    model_.send({});
+  } catch (const Error& failure) {  // the job ends of it, or already does
+    log::error("{}", failure.what());
+  }
+}
+
+void WholeModel::send(const Command& command) {
+  Command sent = command;
+  world_->broadcast(&sent, sizeof(sent), 0);
+}
+
+void WholeModel::serve() {
+  for (;;) {
+    Command command;
+    world_->broadcast(&command, sizeof(command), 0);
+    if (command.task == Task::kEnd) {
+      return;
+    }
+    const Parameter& parameter = (*table_)[command.parameter];
+    if (command.task == Task::kRead) {
+      collect(command.buffer, parameter, nullptr);
+    } else {
+      distribute(command.buffer, parameter, nullptr);
+    }
+  }
+}
+
+void WholeModel::read(std::size_t buffer, const Parameter& parameter, float* canonical) {
+  send({Task::kRead, buffer, table_->index_of(parameter.name)});
+  collect(buffer, parameter, canonical);
+}
+
+void WholeModel::write(std::size_t buffer, const Parameter& parameter, const float* canonical) {
+  send({Task::kWrite, buffer, table_->index_of(parameter.name)});
+  distribute(buffer, parameter, canonical);
+}
+
+void WholeModel::collect(std::size_t buffer, const Parameter& parameter, float* canonical) {
   for (int from = 0; from < world_->size(); ++from) {
-    const bool is_needed = shares_[static_cast<std::size_t>(from)].is_needed;
-    if (is_needed && (world_->rank() == 0 || world_->rank() == from)) {
-      gather_from(from);
+    const ModelShare& share = shares_[static_cast<std::size_t>(from)];
+    if (!share.is_needed || (world_->rank() != 0 && world_->rank() != from)) {
+      continue;
+    }
+    if (const Parameter* own = find(*share.table, parameter.name)) {
+      collect_from(from, buffer, *own, canonical);
     }
   }
 }
 
 // On rank 0 and on `from`, which may be the same.
-void WholeModel::gather_from(int from) {
+void WholeModel::collect_from(int from,
+                              std::size_t buffer,
+                              const Parameter& own,
+                              float* canonical) {
   const int rank = world_->rank();
   const ModelShare& share = shares_[static_cast<std::size_t>(from)];
   auto* const message = message_.as<float>();
-  std::unique_ptr<Operation> transfer;
-  if (rank != from) {
-    transfer = world_->make_receive(message, message_.bytes(), from, kTag);
-  } else if (rank != 0) {
-    transfer = world_->make_send(message, message_.bytes(), 0, kTag);
-  }
-  for (std::size_t i = 0; i < state_->buffers().size(); ++i) {
-    float* const whole = whole_.as<float>() + static_cast<long>(i) * table_->flat_size();
-    for_each_part(share.owned, message_floats_, [&](IndexRange part) {
-      if (rank == from) {
-        state_->copy_out(i, part, message);
-      }
-      if (transfer) {
-        transfer->start();
-        transfer->wait();
-      }
-      if (rank == 0) {
-        place(share, part, message, whole);
-      }
-    });
+  for_each_part(share, own, message_floats_, [&](IndexRange part) {
+    if (rank == from) {
+      state_->copy_out(buffer, part, message);
+    }
+    const auto bytes = static_cast<std::size_t>(part.size()) * sizeof(float);
+    if (rank != from) {
+      const auto receive = world_->make_receive(message, bytes, from, kTag);
+      receive->start();
+      receive->wait();
+    } else if (rank != 0) {
+      const auto send = world_->make_send(message, bytes, 0, kTag);
+      send->start();
+      send->wait();
+    }
+    if (rank == 0) {
+      for_each_run(own, part, [&](long canonical_first, long stored, long count) {
+        std::copy_n(message + (stored - part.begin), count, canonical + canonical_first);
+      });
+    }
+  });
+}
+
+void WholeModel::distribute(std::size_t buffer,
+                            const Parameter& parameter,
+                            const float* canonical) {
+  for (long begin = 0; begin < parameter.num_elements(); begin += message_floats_) {
+    const IndexRange part{begin, std::min(begin + message_floats_, parameter.num_elements())};
+    if (world_->rank() == 0) {
+      std::copy_n(canonical + part.begin, part.size(), message_.as<float>());
+    }
+    world_->broadcast(message_.data(), static_cast<std::size_t>(part.size()) * sizeof(float), 0);
+    fill_own(buffer, parameter.name, part);
   }
 }
 
-// From `message`, which holds elements `part` of the whole model, to the own share.
-void WholeModel::fill_own(IndexRange whole_part, std::size_t buffer) {
+// From `message`, which holds elements `part` of the user's order, to the own share.
+void WholeModel::fill_own(std::size_t buffer, const std::string& name, IndexRange part) {
   const ModelShare& share = shares_[static_cast<std::size_t>(world_->rank())];
+  const Parameter* own = find(*share.table, name);
+  if (own == nullptr) {
+    return;
+  }
   const auto* const message = message_.as<float>();
   for (const IndexRange& range : share.owned) {
-    for_each_run(*table_, *share.table, range, [&](long whole, long own, long count) {
-      const long begin = std::max(whole, whole_part.begin);
-      const long end = std::min(whole + count, whole_part.end);
+    for_each_run(*own, range, [&](long canonical, long stored, long count) {
+      const long begin = std::max(canonical, part.begin);
+      const long end = std::min(canonical + count, part.end);
       if (begin < end) {
-        state_->copy_in(
-            buffer, {own + begin - whole, own + end - whole}, message + (begin - whole_part.begin));
+        state_->copy_in(buffer,
+                        {stored + begin - canonical, stored + end - canonical},
+                        message + (begin - part.begin));
       }
-    });
-  }
-}
-
-void WholeModel::spread(std::size_t num_buffers) {
-  for (std::size_t i = 0; i < num_buffers; ++i) {
-    for_each_part({{0, table_->flat_size()}}, message_floats_, [&](IndexRange part) {
-      if (world_->rank() == 0) {
-        const float* from =
-            whole_.as<float>() + static_cast<long>(i) * table_->flat_size() + part.begin;
-        std::copy_n(from, part.size(), message_.as<float>());
-      }
-      world_->broadcast(message_.data(), static_cast<std::size_t>(part.size()) * sizeof(float), 0);
-      fill_own(part, i);
     });
   }
 }

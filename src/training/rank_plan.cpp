@@ -186,7 +186,12 @@ MemoryPlan RunPlanner::memory_of(int rank, const RankPlan& rank_plan) const {
   }
   if (parts_->is_spread()) {
     // Its memory does not depend on who has which share.
-    plan.staging = WholeModel(parts_->canonical(), {}, state, world, queue).bytes();
+    const bool keeps_copy = config.checkpoint.async_write;
+    WholeModel whole(parts_->canonical(), {}, state, world, keeps_copy, queue);
+    plan.staging = whole.bytes();
+    if (rank == 0) {
+      plan.staging += CheckpointWriter::staging_bytes(config.checkpoint, whole.view(), true);
+    }
   } else if (rank == 0) {
     plan.staging = CheckpointWriter::staging_bytes(config.checkpoint, state.view(), false);
   }

@@ -56,8 +56,12 @@ class Run {
   [[nodiscard]] long samples_done(long updates) const {
     return updates == 0 ? 0 : setup_.plan->samples_after(updates - 1);
   }
-  /// What rank 0 saves and loads.
-  [[nodiscard]] ModelView saved_model() const { return whole_ ? whole_->view() : state_.view(); }
+  [[nodiscard]] WholeModel* whole() { return whole_ ? &*whole_ : nullptr; }
+  [[nodiscard]] bool keeps_copy() const { return whole_ && whole_->keeps_copy(); }
+  /// What rank 0 saves: of a spread model a copy, or tensor by tensor while the others serve.
+  [[nodiscard]] ModelView saved_model() {
+    return keeps_copy() ? whole_->copy() : whole_ ? whole_->view() : state_.view();
+  }
   void measure_peak();
   void restore();
   void open_files();
@@ -69,8 +73,11 @@ class Run {
   void save(bool required);
   /// In every rank's log: what it did in `steps` steps.
   void log_work(long steps) const;
-  /// Collects a spread model on rank 0, once a step.
-  void gather_whole();
+  /// Of a spread model, once a step.
+  void update_copy();
+  /// On the writer.
+  void write_checkpoint(bool required);
+  [[nodiscard]] std::uint64_t hash_of_state();
   void finish(TrainingEnd end);
   [[nodiscard]] RunState run_state() const;
   [[nodiscard]] std::size_t allocated_bytes() const;
@@ -90,7 +97,7 @@ class Run {
   SharedGradient shared_;
   Stages stages_;
   std::optional<WholeModel> whole_;  ///< where ranks have parts of the model only
-  long whole_step_ = -1;             ///< of which it was collected last
+  long copied_step_ = -1;            ///< of which its copy is
   StepExecutor executor_;
   std::optional<BatchReader> reader_;
   std::optional<Evaluator> evaluator_;
@@ -141,7 +148,12 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
                 config.parallel.accumulate == "tree-fold",
                 setup_.pipeline.schedules) {
   if (setup_.parts->is_spread()) {
-    whole_.emplace(setup_.parts->canonical(), setup_.parts->model_shares(), state_, group, queue);
+    whole_.emplace(setup_.parts->canonical(),
+                   setup_.parts->model_shares(),
+                   state_,
+                   group,
+                   config.checkpoint.async_write,
+                   queue);
   }
   queue.workspace(setup_.pass_memory.workspace);
   queue.seal_workspace();
@@ -180,17 +192,17 @@ void Run::restore() {
   }
   // One rank reads, so that hosts need not share a disk.
   collectively(*group_, [&] {
-    if (is_writer() && setup_.resume) {
-      load_checkpoint(setup_.resume->path, saved_model(), false);
-    } else if (is_writer()) {
-      load_source_weights(source, setup_.model_config, saved_model());
-    }
+    on_whole_model(whole(), state_, group_->rank(), [&](const ModelView& model) {
+      if (setup_.resume) {
+        load_checkpoint(setup_.resume->path, model, false);
+      } else {
+        load_source_weights(source, setup_.model_config, model);
+      }
+    });
   });
   const std::vector<float*> buffers = state_.buffers();
   const std::size_t loaded = setup_.resume ? buffers.size() : 1;
-  if (whole_) {
-    whole_->spread(loaded);
-  } else {
+  if (!whole_) {
     for (std::size_t i = 0; i < loaded; ++i) {
       group_->broadcast(buffers[i], state_.master_bytes(), 0);
     }
@@ -354,42 +366,63 @@ void Run::evaluate() {
 }
 
 // To be called when nothing writes the last checkpoint from the buffers any more.
-void Run::gather_whole() {
-  if (whole_ && whole_step_ != step_) {
-    whole_->gather();
-    whole_step_ = step_;
+void Run::update_copy() {
+  if (keeps_copy() && copied_step_ != step_) {
+    whole_->update_copy();
+    copied_step_ = step_;
   }
 }
 
-void Run::save(bool required) {
-  const WorkPause pause(meter_);
-  const std::int64_t begin = now_ns();
+void Run::write_checkpoint(bool required) {
   // The older checkpoints are still there: training is worth more than one in between. The last
   // one must be written, or the exit status would promise what is not there.
-  const auto tell = [](const Error& failure) {
-    log::error("checkpoint not written: {}", failure.what());
-  };
-  if (is_writer()) {
-    reporter_->sync();
-    try {
-      checkpoints_->wait();
-    } catch (const Error& failure) {
-      tell(failure);
-    }
-  }
-  gather_whole();
-  if (!is_writer()) {
-    return;
-  }
   try {
     checkpoints_->save(run_state());
   } catch (const Error& failure) {
     if (required) {
       throw;
     }
-    tell(failure);
+    log::error("checkpoint not written: {}", failure.what());
   }
-  reporter_->exclude(now_ns() - begin);
+}
+
+void Run::save(bool required) {
+  const WorkPause pause(meter_);
+  const std::int64_t begin = now_ns();
+  if (is_writer()) {
+    reporter_->sync();
+    try {
+      checkpoints_->wait();
+    } catch (const Error& failure) {
+      log::error("checkpoint not written: {}", failure.what());
+    }
+  }
+  update_copy();
+  if (whole_ && !keeps_copy()) {
+    on_whole_model(
+        whole(), state_, group_->rank(), [&](const ModelView&) { write_checkpoint(required); });
+  } else if (is_writer()) {
+    write_checkpoint(required);
+  }
+  if (is_writer()) {
+    reporter_->exclude(now_ns() - begin);
+  }
+}
+
+std::uint64_t Run::hash_of_state() {
+  std::uint64_t hash = 0;
+  const auto find = [&](const ModelView& model) {
+    hash = hash_of_model(model, checkpoints_->room());
+  };
+  if (keeps_copy()) {
+    update_copy();
+    if (is_writer()) {
+      find(whole_->copy());
+    }
+  } else {
+    on_whole_model(whole(), state_, group_->rank(), find);
+  }
+  return hash;
 }
 
 TrainingEnd Run::loop() {
@@ -452,11 +485,11 @@ void Run::finish(TrainingEnd end) {
   if (is_writer()) {
     checkpoints_->wait();
   }
-  gather_whole();
+  const std::uint64_t hash = hash_of_state();
   if (is_writer()) {
     reporter_->finish(step_, samples_done(step_), static_cast<long>(allocated_bytes()));
     log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
-    log::info("hash of weights and optimiser state: {}", to_hex(hash_of_model(saved_model())));
+    log::info("hash of weights and optimiser state: {}", to_hex(hash));
     if (end == TrainingEnd::kStopped) {
       log::info("stopped by a signal after step {}; start again to go on", step_);
     }
