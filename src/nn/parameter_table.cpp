@@ -10,16 +10,18 @@ namespace lockstep {
 namespace {
 
 // Runs of a dimension of `parts`: canonical index, stored block, index within the block, length.
-void for_each_piece(const std::vector<SplitPart>& parts,
-                    int first_block,
-                    int num_blocks,
+void for_each_piece(const Parameter& parameter,
                     FunctionRef<void(long canonical, int block, long stored, long count)> piece) {
   long part_begin = 0;
   long stored_begin = 0;
-  for (const SplitPart& part : parts) {
-    for (int block = 0; block < num_blocks; ++block) {
-      const long begin = (first_block + block) * part.block_size;
-      const long end = std::min(begin + part.block_size, part.size);
+  for (const SplitPart& part : parameter.parts) {
+    const long blocks_per_group = parameter.all_blocks / part.groups;
+    const long rows_per_group = part.size / part.groups;
+    for (int block = 0; block < parameter.num_blocks; ++block) {
+      const long of_all = parameter.first_block + block;
+      const long group = of_all / blocks_per_group;
+      const long begin = group * rows_per_group + of_all % blocks_per_group * part.block_size;
+      const long end = std::min(begin + part.block_size, (group + 1) * rows_per_group);
       if (begin < end) {
         piece(part_begin + begin, block, stored_begin, end - begin);
       }
@@ -27,6 +29,10 @@ void for_each_piece(const std::vector<SplitPart>& parts,
     part_begin += part.size;
     stored_begin += part.block_size;
   }
+}
+
+void check_groups(const SplitPart& part, int num_blocks) {
+  LOCKSTEP_CHECK(part.size % part.groups == 0 && num_blocks % part.groups == 0);
 }
 
 }  // namespace
@@ -37,17 +43,16 @@ void Parameter::for_each_run(FunctionRef<void(long, long, long)> run) const {
     return;
   }
   const bool by_rows = shape.size() == 2 && split_dimension == 0;
-  for_each_piece(
-      parts, first_block, num_blocks, [&](long canonical, int block, long stored, long count) {
-        const long base = block * block_stride;
-        if (by_rows) {
-          run(canonical * cols(), base + stored * block_cols, count * cols());
-          return;
-        }
-        for (long row = 0; row < rows(); ++row) {
-          run(row * cols() + canonical, base + row * block_cols + stored, count);
-        }
-      });
+  for_each_piece(*this, [&](long canonical, int block, long stored, long count) {
+    const long base = block * block_stride;
+    if (by_rows) {
+      run(canonical * cols(), base + stored * block_cols, count * cols());
+      return;
+    }
+    for (long row = 0; row < rows(); ++row) {
+      run(row * cols() + canonical, base + row * block_cols + stored, count);
+    }
+  });
 }
 
 int ParameterTable::begin_unit() {
@@ -67,11 +72,13 @@ int ParameterTable::add(ParameterSpec spec) {
   if (parameter.split_dimension >= 0) {
     parameter.num_blocks = split_.local_blocks();
     parameter.first_block = split_.first_block();
+    parameter.all_blocks = split_.num_blocks;
     long size = 0;
     long block_size = 0;
     for (const SplitPart& part : parameter.parts) {
       size += part.size;
       block_size += part.block_size;
+      check_groups(part, split_.num_blocks);
     }
     const bool by_rows = parameter.shape.size() == 2 && parameter.split_dimension == 0;
     LOCKSTEP_CHECK(size == (by_rows ? parameter.rows() : parameter.cols()));

@@ -20,6 +20,9 @@ enum class Initialisation : std::uint8_t { kZero, kOne, kNormal, kUniform };
 struct SplitPart {
   long size = 0;        ///< rows the user sees
   long block_size = 0;  ///< rows a block stores, of which the last blocks' may be padding
+  /// The rows are this many equal runs, each of which is cut by itself into its share of the blocks; a
+  /// divisor of both.
+  long groups = 1;
 };
 
 /// What a layer says of a parameter.
@@ -43,6 +46,7 @@ struct ParameterSpec {
 struct Parameter : ParameterSpec {
   int num_blocks = 1;   ///< stored here
   int first_block = 0;  ///< of all blocks, the first that is stored here
+  int all_blocks = 1;   ///< stored on all ranks
   long block_rows = 1;
   long block_cols = 0;
   long block_stride = 0;  ///< elements from block to block: a multiple of kChunkElements

@@ -15,11 +15,11 @@ void insert_sorted(std::vector<long>& values, long value) {
   }
 }
 
-void insert_new(std::vector<TensorGroup::Sizes::Rows>& all,
-                const std::vector<TensorGroup::Sizes::Rows>& others) {
-  for (const auto& rows : others) {
-    if (std::find(all.begin(), all.end(), rows) == all.end()) {
-      all.push_back(rows);
+template <typename Size>
+void insert_new(std::vector<Size>& all, const std::vector<Size>& others) {
+  for (const Size& other : others) {
+    if (std::find(all.begin(), all.end(), other) == all.end()) {
+      all.push_back(other);
     }
   }
 }
@@ -46,6 +46,22 @@ std::size_t gather_bytes(const TensorGroup::Sizes& sizes) {
   return bytes;
 }
 
+std::size_t bytes_of(const TensorGroup::Sizes::Part& part) {
+  return static_cast<std::size_t>(part.elements) * size_of(part.dtype);
+}
+
+// Bytes of the largest part that ranks which share a kv head exchange.
+std::size_t shared_bytes(const TensorGroup::Sizes& sizes) {
+  std::size_t bytes = 0;
+  for (const long elements : sizes.shared_sums) {
+    bytes = std::max(bytes, bytes_of(elements, DType::kF32));
+  }
+  for (const auto& part : sizes.shared_gathers) {
+    bytes = std::max(bytes, bytes_of(part));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void TensorGroup::Sizes::merge(const Sizes& other) {
@@ -57,25 +73,30 @@ void TensorGroup::Sizes::merge(const Sizes& other) {
   }
   insert_new(row_sums, other.row_sums);
   insert_new(row_gathers, other.row_gathers);
+  insert_new(shared_sums, other.shared_sums);
+  insert_new(shared_gathers, other.shared_gathers);
 }
 
-TensorGroup::TensorGroup(Communicator& dry_group)
+TensorGroup::TensorGroup(Communicator& dry_group, Communicator* dry_sharing)
     : group_(&dry_group),
+      sharing_(dry_sharing),
       measures_(true),
       sums_(dry_group.allocate(kMemoryAlignment)),
-      rows_(dry_group.allocate(kMemoryAlignment)) {}
+      rows_(dry_group.allocate(kMemoryAlignment)),
+      shared_(dry_group.allocate(kMemoryAlignment)) {}
 
-TensorGroup::TensorGroup(Communicator& group, const Sizes& sizes)
+TensorGroup::TensorGroup(Communicator& group, Communicator* sharing, const Sizes& sizes)
     : group_(&group),
+      sharing_(sharing),
       measures_(false),
       sizes_(sizes),
       sums_(group.allocate(sum_bytes(sizes))),
       rows_(group.allocate(gather_bytes(sizes))) {
   for (const long size : sizes.sums) {
-    sum_operations_.push_back(make_sum(size));
+    sum_operations_.push_back(make(size, Kind::kSum));
   }
   for (const long size : sizes.gathers) {
-    gather_operations_.push_back(make_gather(size));
+    gather_operations_.push_back(make(size, Kind::kGather));
   }
   for (const Sizes::Rows& rows : sizes.row_sums) {
     row_sum_operations_.push_back(make_rows(rows, true));
@@ -83,28 +104,50 @@ TensorGroup::TensorGroup(Communicator& group, const Sizes& sizes)
   for (const Sizes::Rows& rows : sizes.row_gathers) {
     row_gather_operations_.push_back(make_rows(rows, false));
   }
+  if (sharing_ == nullptr) {
+    return;
+  }
+  shared_ = sharing_->allocate(shared_bytes(sizes) * static_cast<std::size_t>(sharing_->size()));
+  for (const long elements : sizes.shared_sums) {
+    shared_sum_operations_.push_back(make(elements, Kind::kSharedSum));
+  }
+  for (const Sizes::Part& part : sizes.shared_gathers) {
+    shared_gather_operations_.push_back(make_shared_gather(part));
+  }
 }
 
-TensorGroup::Prepared TensorGroup::make_sum(long size) {
-  return {size, {}, group_->make_all_reduce(sums_.as<float>(), size, Reduction::kOrdered)};
-}
-
-TensorGroup::Prepared TensorGroup::make_gather(long size) {
+TensorGroup::Prepared TensorGroup::make(long size, Kind kind) {
+  if (kind == Kind::kSum) {
+    return {size, {}, group_->make_all_reduce(sums_.as<float>(), size, Reduction::kOrdered)};
+  }
+  if (kind == Kind::kSharedSum) {
+    const long all = size * sharing_->size();
+    return {size, {}, sharing_->make_reduce_scatter(shared_.as<float>(), all, size)};
+  }
   const std::size_t all = bytes_of(size * group_->size(), DType::kF32);
   Memory memory = group_->allocate(all);
   void* const data = memory.data();
   return {size, std::move(memory), group_->make_all_gather(data, all, bytes_of(size, DType::kF32))};
 }
 
-TensorGroup::Prepared& TensorGroup::find(std::vector<Prepared>& prepared, long size, bool is_sum) {
+TensorGroup::PreparedPart TensorGroup::make_shared_gather(const Sizes::Part& part) {
+  const std::size_t bytes = bytes_of(part);
+  const std::size_t all = bytes * static_cast<std::size_t>(sharing_->size());
+  return {part, sharing_->make_all_gather(shared_.data(), all, bytes)};
+}
+
+TensorGroup::Prepared& TensorGroup::find(std::vector<Prepared>& prepared, long size, Kind kind) {
   const auto found = std::find_if(
       prepared.begin(), prepared.end(), [&](const Prepared& entry) { return entry.size == size; });
   if (found != prepared.end()) {
     return *found;
   }
   LOCKSTEP_CHECK(measures_);  // a size that the dry run did not see
-  insert_sorted(is_sum ? sizes_.sums : sizes_.gathers, size);
-  prepared.push_back(is_sum ? make_sum(size) : make_gather(size));
+  insert_sorted(kind == Kind::kSum      ? sizes_.sums
+                : kind == Kind::kGather ? sizes_.gathers
+                                        : sizes_.shared_sums,
+                size);
+  prepared.push_back(make(size, kind));
   return prepared.back();
 }
 
@@ -113,7 +156,7 @@ Matrix TensorGroup::sum_buffer(long rows, long cols) const {
 }
 
 void TensorGroup::sum(long elements) {
-  Operation& reduction = *find(sum_operations_, elements, true).operation;
+  Operation& reduction = *find(sum_operations_, elements, Kind::kSum).operation;
   reduction.start();
   reduction.wait();
 }
@@ -199,14 +242,40 @@ Matrix TensorGroup::gather_rows(Queue& queue, Matrix own, long seq_length) {
 }
 
 float* TensorGroup::gather_part(long count) {
-  return find(gather_operations_, count, false).memory.as<float>() + rank() * count;
+  return find(gather_operations_, count, Kind::kGather).memory.as<float>() + rank() * count;
 }
 
 const float* TensorGroup::gather(long count) {
-  Prepared& gathering = find(gather_operations_, count, false);
+  Prepared& gathering = find(gather_operations_, count, Kind::kGather);
   gathering.operation->start();
   gathering.operation->wait();
   return gathering.memory.as<float>();
+}
+
+Matrix TensorGroup::shared_part(int sharing_rank, DType dtype, long rows, long cols) const {
+  const std::size_t before = static_cast<std::size_t>(sharing_rank) * bytes_of(rows * cols, dtype);
+  return {shared_.as<std::byte>() + before, dtype, rows, cols};
+}
+
+void TensorGroup::gather_shared(DType dtype, long elements) {
+  const Sizes::Part part{elements, dtype};
+  const auto is_it = [&](const PreparedPart& entry) { return entry.part == part; };
+  auto found =
+      std::find_if(shared_gather_operations_.begin(), shared_gather_operations_.end(), is_it);
+  if (found == shared_gather_operations_.end()) {
+    LOCKSTEP_CHECK(measures_);
+    insert_new(sizes_.shared_gathers, {part});
+    shared_gather_operations_.push_back(make_shared_gather(part));
+    found = shared_gather_operations_.end() - 1;
+  }
+  found->operation->start();
+  found->operation->wait();
+}
+
+void TensorGroup::sum_shared(long elements) {
+  Operation& reduction = *find(shared_sum_operations_, elements, Kind::kSharedSum).operation;
+  reduction.start();
+  reduction.wait();
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,6 +17,9 @@ namespace lockstep {
 /// collective over the group and wait for the others. Operations and memory are set up once, for
 /// the sizes that a dry run found. Sums share one buffer: a result is valid until the next sum.
 /// Every size of gather has its own.
+///
+/// Where tensor ranks outnumber kv heads, those that share one are a group within the group, with one
+/// more buffer of a part for each of them.
 class TensorGroup {
  public:
   /// Elements of every sum, and floats that a rank contributes to every gather, ascending.
@@ -33,16 +37,25 @@ class TensorGroup {
     };
     std::vector<Rows> row_sums;
     std::vector<Rows> row_gathers;
+    /// Between ranks that share a kv head: elements of a rank's part.
+    std::vector<long> shared_sums;
+    struct Part {
+      long elements = 0;
+      DType dtype = DType::kF32;
+      friend bool operator==(const Part&, const Part&) = default;
+    };
+    std::vector<Part> shared_gathers;
 
     /// Adds those of `other`.
     void merge(const Sizes& other);
   };
 
   /// Finds out the sizes: for a group on the dry communicator, whose memory is never touched.
-  explicit TensorGroup(Communicator& dry_group);
+  /// `dry_sharing`: the ranks that share a kv head with this one, null if none does.
+  explicit TensorGroup(Communicator& dry_group, Communicator* dry_sharing = nullptr);
   /// Takes the memory for `sizes`: 4 bytes times the largest sum, and times the ranks and every
-  /// gather. Collective.
-  TensorGroup(Communicator& group, const Sizes& sizes);
+  /// gather; between ranks that share a kv head the largest exchange. Collective.
+  TensorGroup(Communicator& group, Communicator* sharing, const Sizes& sizes);
 
   [[nodiscard]] int rank() const { return group_->rank(); }
   [[nodiscard]] int size() const { return group_->size(); }
@@ -68,16 +81,31 @@ class TensorGroup {
   /// count floats of every rank, rank after rank.
   const float* gather(long count);
 
+  /// Own rank among those that share a kv head.
+  [[nodiscard]] int shared_rank() const { return sharing_->rank(); }
+  /// The part of one of them in the buffer of the two below, [rows x cols]; parts follow each other.
+  [[nodiscard]] Matrix shared_part(int sharing_rank, DType dtype, long rows, long cols) const;
+  /// Fills the parts of the others, each of `elements`, from theirs.
+  void gather_shared(DType dtype, long elements);
+  /// The own part becomes the sum over the ranks, in f32, in the order of the aligned tree; the others
+  /// are undefined.
+  void sum_shared(long elements);
+
  private:
+  enum class Kind : std::uint8_t { kSum, kGather, kSharedSum };
   struct Prepared {
     long size = 0;
     Memory memory;  ///< of a gather
     std::unique_ptr<Operation> operation;
   };
 
-  Prepared& find(std::vector<Prepared>& prepared, long size, bool is_sum);
-  Prepared make_sum(long size);
-  Prepared make_gather(long size);
+  Prepared& find(std::vector<Prepared>& prepared, long size, Kind kind);
+  Prepared make(long size, Kind kind);
+  struct PreparedPart {
+    Sizes::Part part;
+    std::unique_ptr<Operation> operation;
+  };
+  PreparedPart make_shared_gather(const Sizes::Part& part);
   struct PreparedRows {
     Sizes::Rows rows;
     std::vector<std::unique_ptr<Operation>> operations;  ///< one a sequence
@@ -89,14 +117,18 @@ class TensorGroup {
   static void run_all(const std::vector<std::unique_ptr<Operation>>& operations);
 
   Communicator* group_;
+  Communicator* sharing_;
   bool measures_;
   Sizes sizes_;
   Memory sums_;
-  Memory rows_;  ///< of gather_rows
+  Memory rows_;    ///< of gather_rows
+  Memory shared_;  ///< of exchanges between ranks that share a kv head
   std::vector<Prepared> sum_operations_;
   std::vector<Prepared> gather_operations_;
   std::vector<PreparedRows> row_sum_operations_;
   std::vector<PreparedRows> row_gather_operations_;
+  std::vector<Prepared> shared_sum_operations_;
+  std::vector<PreparedPart> shared_gather_operations_;
 };
 
 }  // namespace lockstep

@@ -576,11 +576,28 @@ void check_sizes(const ModelConfig& config) {
 
 }  // namespace
 
+HeadSplit head_split_of(const ModelConfig& config, int num_blocks) {
+  return {.heads = config.num_heads,
+          .kv_heads = config.num_kv_heads > 0 ? config.num_kv_heads : config.num_heads,
+          .head_dim = config.hidden_size / config.num_heads,
+          .num_blocks = num_blocks};
+}
+
 std::unique_ptr<Model> make_transformer_part(const ModelConfig& config,
                                              DType dtype,
                                              const ModelPart& part,
                                              std::shared_ptr<ParameterTable> table) {
   check_sizes(config);
+  const TensorSplit& split = table->split();
+  if (!head_split_of(config, split.num_blocks).fits(split.ranks)) {
+    throw_request_error(
+        "parallel.virtual_tensor = {} blocks on parallel.tensor = {} ranks, model.num_kv_heads = "
+        "{}: "
+        "blocks that share a kv head would lie on parts of ranks",
+        split.num_blocks,
+        split.ranks,
+        config.num_kv_heads);
+  }
   return std::make_unique<Transformer>(config, dtype, part, std::move(table));
 }
 

@@ -6,6 +6,7 @@
 #include "base/integers.h"
 #include "kernels/activation.h"
 #include "kernels/reduce.h"
+#include "nn/shared_heads.h"
 
 namespace lockstep {
 namespace {
@@ -14,17 +15,11 @@ constexpr double kInitialDeviation = 0.02;  // GPT-2's, and nanoGPT's for both f
 
 }  // namespace
 
-long TransformerShape::kv_heads_per_block() const {
-  return ceil_div(kv_heads, static_cast<long>(split.num_blocks));
-}
-long TransformerShape::heads_per_block() const {
-  return kv_heads_per_block() * (heads / kv_heads);
-}
 long TransformerShape::ffn_per_block() const {
   return ceil_div(ffn, static_cast<long>(split.num_blocks));
 }
 long TransformerShape::qkv_per_block() const {
-  return (heads_per_block() + 2 * kv_heads_per_block()) * head_dim;
+  return heads_per_block() * head_dim + 2 * head_split().key_columns_per_block();
 }
 
 TokenBlocks TransformerShape::token_blocks() const {
@@ -84,10 +79,11 @@ LinearParameters TransformerBlock::add_linear(ParameterTable& table,
 TransformerBlock::TransformerBlock(const TransformerShape& shape, int index, ParameterTable& table)
     : shape_(shape) {
   const std::string prefix = "layers." + std::to_string(index) + ".";
-  const long query = shape.heads * shape.head_dim;
-  const long key = shape.kv_heads * shape.head_dim;
-  const long query_block = shape.heads_per_block() * shape.head_dim;
-  const long key_block = shape.kv_heads_per_block() * shape.head_dim;
+  const HeadSplit heads = shape.head_split();
+  const SplitPart query{
+      shape.heads * shape.head_dim, heads.heads_per_block() * shape.head_dim, heads.groups()};
+  const SplitPart key{
+      shape.kv_heads * shape.head_dim, heads.key_columns_per_block(), heads.groups()};
   const SplitPart ffn{shape.ffn, shape.ffn_per_block()};
   // Residual projections start smaller, by the number of additions to the residual (GPT-2).
   const double residual = kInitialDeviation / std::sqrt(2.0 * shape.num_layers);
@@ -95,18 +91,13 @@ TransformerBlock::TransformerBlock(const TransformerShape& shape, int index, Par
   norm1_ = add_norm(table, prefix + "norm_1");
   qkv_ = add_linear(table,
                     prefix + "attention.qkv",
-                    query + 2 * key,
+                    query.size + 2 * key.size,
                     shape.hidden,
                     0,
-                    {{query, query_block}, {key, key_block}, {key, key_block}},
+                    {query, key, key},
                     kInitialDeviation);
-  projection_ = add_linear(table,
-                           prefix + "attention.projection",
-                           shape.hidden,
-                           query,
-                           1,
-                           {{query, query_block}},
-                           residual);
+  projection_ = add_linear(
+      table, prefix + "attention.projection", shape.hidden, query.size, 1, {query}, residual);
   norm2_ = add_norm(table, prefix + "norm_2");
   up_ = add_linear(table,
                    prefix + (shape.gated ? "ffn.gate_up" : "ffn.up"),
@@ -118,17 +109,17 @@ TransformerBlock::TransformerBlock(const TransformerShape& shape, int index, Par
   down_ = add_linear(table, prefix + "ffn.down", shape.hidden, shape.ffn, 1, {ffn}, residual);
 }
 
-AttentionShape TransformerBlock::attention_shape(long rows) const {
-  return {rows / shape_.seq_length,
+AttentionShape TransformerBlock::attention_shape(const HeadColumns& heads) const {
+  return {heads.q.rows / shape_.seq_length,
           shape_.seq_length,
-          shape_.heads_per_block(),
-          shape_.kv_heads_per_block(),
+          heads.q.cols / shape_.head_dim,
+          heads.k.cols / shape_.head_dim,
           shape_.head_dim};
 }
 
 TransformerBlock::HeadColumns TransformerBlock::head_columns(Matrix qkv, int block) const {
   const long query = shape_.heads_per_block() * shape_.head_dim;
-  const long key = shape_.kv_heads_per_block() * shape_.head_dim;
+  const long key = shape_.head_split().key_columns_per_block();
   const Matrix all = qkv.columns(block * shape_.qkv_per_block(), shape_.qkv_per_block());
   return {.all = all,
           .q = all.columns(0, query),
@@ -136,18 +127,29 @@ TransformerBlock::HeadColumns TransformerBlock::head_columns(Matrix qkv, int blo
           .v = all.columns(query + key, key)};
 }
 
+TransformerBlock::HeadColumns TransformerBlock::attention_heads(const Saved& saved,
+                                                                int block) const {
+  HeadColumns heads = head_columns(saved.qkv, block);
+  if (saved.shared_heads) {
+    const HeadSplit split = shape_.head_split();
+    const SharedHead shared = shared_head_of(split, saved.shared_heads, block);
+    heads.q =
+        heads.q.columns(0, split.heads_in(shape_.split.first_block() + block) * shape_.head_dim);
+    heads.k = shared.key;
+    heads.v = shared.value;
+  }
+  return heads;
+}
+
 Matrix TransformerBlock::attention_columns(Matrix attention, int block) const {
   const long query = shape_.heads_per_block() * shape_.head_dim;
   return attention.columns(block * query, query);
 }
 
-void TransformerBlock::rotate(Pass& pass,
-                              RotaryTable rotary,
-                              const HeadColumns& heads,
-                              bool inverse) const {
+void TransformerBlock::rotate(Pass& pass, RotaryTable rotary, Matrix x, bool inverse) const {
   if (shape_.rotary) {
     launch(pass.queue,
-           Rotary{.x = heads.all.columns(0, heads.q.cols + heads.k.cols),
+           Rotary{.x = x,
                   .head_dim = shape_.head_dim,
                   .seq_length = shape_.seq_length,
                   .cos = rotary.cos,
@@ -162,17 +164,34 @@ void TransformerBlock::prepare_heads(Pass& pass, RotaryTable rotary, const Saved
     if (qkv_.bias >= 0) {
       launch(pass.queue, BiasActivation{.x = heads.all, .bias = bias_of(pass, qkv_, block)});
     }
-    rotate(pass, rotary, heads, false);
+    rotate(pass,
+           rotary,
+           saved.shared_heads ? heads.q : heads.all.columns(0, heads.q.cols + heads.k.cols),
+           false);
+  }
+  if (saved.shared_heads) {
+    const HeadSplit split = shape_.head_split();
+    gather_shared_heads(pass, split, shape_.split, saved.qkv, saved.shared_heads);
+    for (int block = 0; block < shape_.split.local_blocks(); block += split.sharers()) {
+      rotate(pass, rotary, shared_head_of(split, saved.shared_heads, block).key, false);
+    }
   }
 }
 
 void TransformerBlock::attend(Pass& pass, const Saved& saved) const {
   const long rows = saved.qkv.rows;
+  if (saved.shared_heads && shape_.head_split().is_padded()) {
+    // A padded query head would see real values: the weights behind it would get a gradient.
+    launch(pass.queue, FillZero{.data = saved.attention.data, .bytes = saved.attention.bytes()});
+  }
   for (int block = 0; block < shape_.split.local_blocks(); ++block) {
-    const HeadColumns heads = head_columns(saved.qkv, block);
+    const HeadColumns heads = attention_heads(saved, block);
+    if (heads.q.cols == 0) {
+      continue;
+    }
     launch(pass.queue,
            AttentionForward{
-               .shape = attention_shape(rows),
+               .shape = attention_shape(heads),
                .q = heads.q,
                .k = heads.k,
                .v = heads.v,
@@ -183,13 +202,17 @@ void TransformerBlock::attend(Pass& pass, const Saved& saved) const {
 
 void TransformerBlock::attention_backward(
     Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const {
+  if (saved.shared_heads) {
+    shared_attention_backward(pass, rotary, saved, dattention, dqkv);
+    return;
+  }
   const long rows = saved.qkv.rows;
   for (int block = 0; block < shape_.split.local_blocks(); ++block) {
     const HeadColumns heads = head_columns(saved.qkv, block);
     const HeadColumns d = head_columns(dqkv, block);
     launch(pass.queue,
            AttentionBackward{
-               .shape = attention_shape(rows),
+               .shape = attention_shape(heads),
                .q = heads.q,
                .k = heads.k,
                .v = heads.v,
@@ -199,8 +222,45 @@ void TransformerBlock::attention_backward(
                .dq = d.q,
                .dk = d.k,
                .dv = d.v});
-    rotate(pass, rotary, d, true);
+    rotate(pass, rotary, d.all.columns(0, d.q.cols + d.k.cols), true);
   }
+}
+
+void TransformerBlock::shared_attention_backward(
+    Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const {
+  const StackScope scratch(pass.scratch());
+  const long rows = saved.qkv.rows;
+  const HeadSplit split = shape_.head_split();
+  const int blocks = shape_.split.local_blocks();
+  const BlockSum gradients = push_blocks(pass, dqkv.dtype, rows, 2 * shape_.head_dim, blocks);
+  if (split.is_padded()) {  // written below without the padding
+    launch(pass.queue, FillZero{.data = dqkv.data, .bytes = dqkv.bytes()});
+  }
+  for (int block = 0; block < blocks; ++block) {
+    const HeadColumns heads = attention_heads(saved, block);
+    const Matrix both = gradients.block(block);
+    if (heads.q.cols == 0) {
+      launch(pass.queue, FillZero{.data = both.data, .bytes = both.bytes()});
+      continue;
+    }
+    const Matrix dq = head_columns(dqkv, block).q.columns(0, heads.q.cols);
+    const Matrix dk = both.columns(0, shape_.head_dim);
+    launch(pass.queue,
+           AttentionBackward{
+               .shape = attention_shape(heads),
+               .q = heads.q,
+               .k = heads.k,
+               .v = heads.v,
+               .out = attention_columns(saved.attention, block),
+               .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows,
+               .dout = attention_columns(dattention, block),
+               .dq = dq,
+               .dk = dk,
+               .dv = both.columns(shape_.head_dim, shape_.head_dim)});
+    rotate(pass, rotary, dq, true);
+    rotate(pass, rotary, dk, true);  // before the sum, whose columns may lie on several ranks
+  }
+  scatter_shared_heads(pass, split, shape_.split, gradients, dqkv);
 }
 
 void TransformerBlock::activate(Pass& pass, const Saved& saved, bool adds_bias) const {
@@ -253,6 +313,11 @@ void TransformerBlock::push_kept(
   const long blocks = shape_.split.local_blocks();
   saved.norm1 = stack.push(dtype, own_rows, shape_.hidden);
   saved.qkv = stack.push(dtype, rows, blocks * shape_.qkv_per_block());
+  const HeadSplit heads = shape_.head_split();
+  if (heads.shares()) {
+    const long count = shared_heads_of(heads, shape_.split);
+    saved.shared_heads = stack.push(dtype, rows, count * 2 * shape_.head_dim);
+  }
   saved.x1 = stack.push(dtype, own_rows, shape_.hidden);
   saved.norm2 = stack.push(dtype, own_rows, shape_.hidden);
   saved.up = stack.push(dtype, rows, (shape_.gated ? 2 : 1) * blocks * shape_.ffn_per_block());

@@ -5,6 +5,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/norm.h"
+#include "nn/head_split.h"
 #include "nn/linear.h"
 #include "nn/parameter_table.h"
 #include "nn/pass.h"
@@ -29,8 +30,10 @@ struct TransformerShape {
   TensorSplit split;
   int num_layers = 1;
 
-  [[nodiscard]] long kv_heads_per_block() const;
-  [[nodiscard]] long heads_per_block() const;
+  [[nodiscard]] HeadSplit head_split() const {
+    return {heads, kv_heads, head_dim, split.num_blocks};
+  }
+  [[nodiscard]] long heads_per_block() const { return head_split().heads_per_block(); }
   [[nodiscard]] long ffn_per_block() const;
   /// Columns of q, k and v of one tensor block.
   [[nodiscard]] long qkv_per_block() const;
@@ -73,6 +76,8 @@ class TransformerBlock {
   struct Saved {
     Matrix norm1;
     Matrix qkv;
+    /// Keys and values, whole, of heads that several blocks share (nn/shared_heads.h); else absent.
+    Matrix shared_heads;
     Matrix attention;
     Matrix x1;
     Matrix norm2;
@@ -108,9 +113,11 @@ class TransformerBlock {
     Matrix v;
   };
   [[nodiscard]] HeadColumns head_columns(Matrix qkv, int block) const;
+  /// As attention reads them: without padding, and k and v whole, where blocks share heads.
+  [[nodiscard]] HeadColumns attention_heads(const Saved& saved, int block) const;
   [[nodiscard]] Matrix attention_columns(Matrix attention, int block) const;
-  [[nodiscard]] AttentionShape attention_shape(long rows) const;
-  void rotate(Pass& pass, RotaryTable rotary, const HeadColumns& heads, bool inverse) const;
+  [[nodiscard]] AttentionShape attention_shape(const HeadColumns& heads) const;
+  void rotate(Pass& pass, RotaryTable rotary, Matrix x, bool inverse) const;
   void push_kept(
       const Pass& pass, ActivationStack& stack, long own_rows, long rows, Saved& saved) const;
   void push_recomputed(const Pass& pass, ActivationStack& stack, long rows, Saved& saved) const;
@@ -120,6 +127,8 @@ class TransformerBlock {
   void prepare_heads(Pass& pass, RotaryTable rotary, const Saved& saved) const;
   void attend(Pass& pass, const Saved& saved) const;
   void attention_backward(
+      Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const;
+  void shared_attention_backward(
       Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const;
   /// `adds_bias`: for the first time; what the activation function reads is kept with its bias.
   void activate(Pass& pass, const Saved& saved, bool adds_bias) const;

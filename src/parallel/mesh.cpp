@@ -59,6 +59,23 @@ Communicator& Mesh::add_weights_group() {
   return *weights_;
 }
 
+Communicator& Mesh::add_sharing_group(int ranks) {
+  LOCKSTEP_CHECK(sharing_ == nullptr && ranks > 1 && shape_.tensor % ranks == 0);
+  if (ranks == shape_.tensor) {
+    sharing_ = tensor_;
+    return *sharing_;
+  }
+  std::vector<int> colors;  // neighbours in tensor() are neighbours in the world
+  colors.reserve(static_cast<std::size_t>(shape_.num_ranks()));
+  for (int rank = 0; rank < shape_.num_ranks(); ++rank) {
+    colors.push_back(rank / ranks);
+  }
+  owned_.push_back(world_->split(colors));
+  sharing_ = owned_.back().get();
+  sharing_->set_name("tensor");
+  return *sharing_;
+}
+
 std::size_t Mesh::allocated_bytes() const {
   std::size_t bytes = world_->allocated_bytes();
   for (const auto& group : owned_) {

@@ -53,6 +53,12 @@ class Mesh {
   /// Null without one.
   [[nodiscard]] const Communicator* weights() const { return weights_; }
 
+  /// Groups of `ranks` neighbours in tensor(), a divisor of its size: they share kv heads. Collective over
+  /// the world; once.
+  Communicator& add_sharing_group(int ranks);
+  /// Null without one. It may be tensor() itself.
+  [[nodiscard]] const Communicator* sharing() const { return sharing_; }
+
   /// Bytes taken through the groups, the world's included.
   [[nodiscard]] std::size_t allocated_bytes() const;
 
@@ -70,6 +76,7 @@ class Mesh {
   Communicator* tensor_;
   Communicator* pipeline_;
   Communicator* weights_ = nullptr;
+  Communicator* sharing_ = nullptr;
 };
 
 }  // namespace lockstep

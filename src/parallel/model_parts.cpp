@@ -5,8 +5,10 @@
 
 #include "base/error.h"
 #include "kernels/reduce.h"
+#include "nn/transformer.h"
 #include "parallel/buckets.h"
 #include "parallel/layer_split.h"
+#include "parallel/virtual_layout.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +27,9 @@ ModelChunks whole_model(const ModelConfig& model, DType dtype, const TensorSplit
 }
 
 bool is_legal(const ParallelConfig& parallel, const ModelConfig& model, const MeshShape& mesh) {
-  return can_split(model, mesh.tensor) && can_pipeline(parallel, model, mesh.pipeline) &&
+  bool changed = false;
+  const int blocks = choose_virtual_degree(parallel.virtual_tensor, mesh.tensor, changed);
+  return can_split(model, mesh.tensor, blocks) && can_pipeline(parallel, model, mesh.pipeline) &&
          (!parallel.sequence || model.seq_length >= mesh.tensor);
 }
 
@@ -48,12 +52,11 @@ std::string possible_meshes(const ParallelConfig& parallel, const ModelConfig& m
 
 }  // namespace
 
-bool can_split(const ModelConfig& model, int degree) {
-  if (degree <= 1) {
-    return degree == 1;
+bool can_split(const ModelConfig& model, int tensor, int virtual_tensor) {
+  if (tensor <= 1) {
+    return tensor == 1;
   }
-  const auto parts = static_cast<long>(degree);
-  const auto all_have_some = [parts](long size) {
+  const auto all_have_some = [](long size, long parts) {
     return (parts - 1) * ceil_div(size, parts) < size;
   };
   if (model.architecture == "mlp") {
@@ -61,14 +64,22 @@ bool can_split(const ModelConfig& model, int degree) {
     bool any = false;
     for (std::size_t i = 1; i + 1 < model.layer_sizes.size(); i += 2) {
       any = true;
-      if (!all_have_some(model.layer_sizes[i])) {
+      if (!all_have_some(model.layer_sizes[i], tensor)) {
         return false;
       }
     }
     return any;
   }
-  const long kv_heads = model.num_kv_heads > 0 ? model.num_kv_heads : model.num_heads;
-  return all_have_some(kv_heads) && all_have_some(model.vocab_size);
+  const HeadSplit heads = head_split_of(model, virtual_tensor);
+  if (!heads.fits(tensor) || !all_have_some(model.vocab_size, tensor)) {
+    return false;
+  }
+  const long sharing = heads.ranks_sharing(tensor);
+  if (sharing == 1) {
+    return all_have_some(heads.kv_heads, tensor);
+  }
+  return all_have_some(heads.heads / heads.kv_heads, sharing) &&
+         all_have_some(heads.head_dim, sharing);
 }
 
 MeshShape choose_mesh(const ParallelConfig& parallel, const ModelConfig& model, int num_ranks) {
@@ -91,9 +102,9 @@ MeshShape choose_mesh(const ParallelConfig& parallel, const ModelConfig& model, 
   if (!is_legal(parallel, model, mesh)) {
     throw_request_error(
         "parallel.tensor = {}, parallel.pipeline = {}, parallel.virtual_stages = {}: not every "
-        "rank would have a part of this model (key and value heads, vocabulary, tokens of a "
-        "split sequence, hidden layers of an mlp; a layer for every stage); possible with {} "
-        "ranks (data x pipeline x tensor): {}",
+        "rank would have a part of this model (key and value heads or, where ranks share one, its "
+        "query heads; vocabulary, tokens of a split sequence, hidden layers of an mlp; a layer for "
+        "every stage); possible with {} ranks (data x pipeline x tensor): {}",
         parallel.tensor,
         parallel.pipeline,
         parallel.virtual_stages,

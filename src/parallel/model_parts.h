@@ -18,8 +18,9 @@ namespace lockstep {
 /// the model cannot be split that way.
 MeshShape choose_mesh(const ParallelConfig& parallel, const ModelConfig& model, int num_ranks);
 
-/// Whether every one of `degree` tensor ranks would have a part of each split layer.
-bool can_split(const ModelConfig& model, int degree);
+/// Whether every one of `tensor` ranks would have a part of each split layer, cut into `virtual_tensor`
+/// blocks.
+bool can_split(const ModelConfig& model, int tensor, int virtual_tensor);
 
 /// Models that share a table: the chunks of a rank, in the order of the layers.
 using ModelChunks = std::vector<std::unique_ptr<Model>>;

@@ -118,7 +118,10 @@ void PassMemory::merge(const PassMemory& other) {
 PassMemory measure_passes(const ModelChunks& chunks, const PassMeasure& measure) {
   const TensorSplit& split = chunks.front()->parameters().split();
   DryCommunicator group(split.rank, std::vector<long>(static_cast<std::size_t>(split.ranks)));
-  TensorGroup tensor(group);
+  const int sharing = measure.sharing_ranks;
+  DryCommunicator sharing_group(split.rank % sharing,
+                                std::vector<long>(static_cast<std::size_t>(sharing)));
+  TensorGroup tensor(group, &sharing_group);
   PassMemory memory;
   for (const auto& chunk : chunks) {
     Measurement measurement(*chunk, measure, split.ranks > 1 ? &tensor : nullptr);

@@ -59,6 +59,7 @@ struct PassMeasure {
   /// A stage of a pipeline: columns of what stages hand over, and its rows a sample; 0: no pipeline.
   long boundary_cols = 0;
   long boundary_rows = 0;
+  int sharing_ranks = 1;  ///< tensor ranks that share a kv head
 };
 
 /// Runs forward and backward, or evaluation, of each chunk and size on the dry device. Cost: some

@@ -7,6 +7,7 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kTensor = 2;
 constexpr std::size_t kWorld = 3;
 
 // Kinds that are no operations: only the world's are called in steps.
@@ -102,6 +103,7 @@ RankWork WorkMeter::total() const {
 RankWork WorkMeter::read() const {
   RankWork work;
   work.operations = queue_->operations();
+  const Communicator* const sharing = mesh_->sharing();
   const std::array<const Communicator*, 5> groups{
       &mesh_->data(), &mesh_->pipeline(), &mesh_->tensor(), &mesh_->world(), mesh_->weights()};
   for (std::size_t group = 0; group < groups.size(); ++group) {
@@ -117,6 +119,13 @@ RankWork WorkMeter::read() const {
         work.groups[group].kinds[kind] = {static_cast<double>(counts[kind].calls),
                                           counts[kind].bytes};
       }
+    }
+  }
+  if (sharing != nullptr && sharing != &mesh_->tensor()) {  // a part of the tensor group
+    const auto counts = sharing->traffic();
+    for (std::size_t kind = 0; kind < kNumTrafficKinds; ++kind) {
+      work.groups[kTensor].kinds[kind].calls += static_cast<double>(counts[kind].calls);
+      work.groups[kTensor].kinds[kind].bytes += counts[kind].bytes;
     }
   }
   return work;

@@ -1,11 +1,20 @@
 #include "training/stages.h"
 
+#include "nn/transformer.h"
+
 namespace lockstep {
 namespace {
 
 // Rows of a sample that norms of this rank work on.
 long rows_per_sample(const ModelConfig& model, const ModelChunks& chunks) {
   return chunks.front()->parameters().split().own_tokens(model.seq_length).size();
+}
+
+int ranks_that_share_heads(const ModelConfig& model, const ModelChunks& chunks) {
+  const TensorSplit& split = chunks.front()->parameters().split();
+  return model.architecture == "mlp"
+             ? 1
+             : head_split_of(model, split.num_blocks).ranks_sharing(split.ranks);
 }
 
 std::vector<std::vector<std::vector<int>>> weight_orders(const ModelChunks& chunks) {
@@ -43,7 +52,9 @@ Stages::Stages(const ModelConfig& model,
                Queue& queue) {
   const ModelChunks& chunks = parts.chunks_of(mesh.world().rank());
   if (mesh.shape().tensor > 1) {
-    tensor_.emplace(mesh.tensor(), memory.tensor);
+    const int sharing = ranks_that_share_heads(model, chunks);
+    tensor_.emplace(
+        mesh.tensor(), sharing > 1 ? &mesh.add_sharing_group(sharing) : nullptr, memory.tensor);
   }
   const long rows = rows_per_sample(model, chunks);
   if (mesh.shape().pipeline > 1) {
@@ -83,6 +94,7 @@ PassMeasure pass_measure(const ModelConfig& model,
                          PassUse kind,
                          std::vector<long> batch_sizes) {
   PassMeasure measure{.dtype = dtype, .kind = kind, .batch_sizes = std::move(batch_sizes)};
+  measure.sharing_ranks = ranks_that_share_heads(model, chunks);
   if (mesh.pipeline > 1) {
     measure.boundary_cols = model.hidden_size;
     measure.boundary_rows = rows_per_sample(model, chunks);

@@ -38,7 +38,7 @@ constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 // Tensor degrees whose parts are whole subtrees of the tree over the blocks.
 std::vector<int> equivalent_tensor_degrees(const ModelConfig& model, int virtual_tensor) {
   std::vector<int> degrees = equivalent_degrees(virtual_tensor);
-  std::erase_if(degrees, [&](int degree) { return !can_split(model, degree); });
+  std::erase_if(degrees, [&](int degree) { return !can_split(model, degree, virtual_tensor); });
   return degrees;
 }
 

@@ -93,6 +93,10 @@ CASES = {
     "llama_two_blocks": {**LLAMA, **ADAMW, "optimizer.grad_clip": 1.4, "parallel.virtual_tensor": 2},
     "llama_bf16_two_blocks": {**LLAMA, **ADAMW, "optimizer.grad_clip": 1.4, "run.precision": "bf16",
                               "parallel.virtual_tensor": 2},
+    # Four blocks share a kv head, of which one has no query head; then two.
+    "llama_eight_blocks": {**LLAMA, **ADAMW, "optimizer.grad_clip": 1.4, "parallel.virtual_tensor": 8},
+    "llama_bf16_four_blocks": {**LLAMA, **ADAMW, "optimizer.grad_clip": 1.4, "run.precision": "bf16",
+                               "parallel.virtual_tensor": 4},
 }
 
 

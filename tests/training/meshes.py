@@ -30,9 +30,13 @@ MODELS = {
     "llama": {"model.architecture": "llama", "model.num_layers": 7, "model.hidden_size": 72, "model.num_heads": 6,
               "model.num_kv_heads": 2, "model.seq_length": 16, "model.vocab_size": runs.VOCABULARY,
               "model.tie_embeddings": False, "model.ffn_hidden_size": 99},
+    # One kv head for all; its 18 columns are 5, 5, 5 and 3 on four blocks.
+    "llama-one": {"model.architecture": "llama", "model.num_layers": 3, "model.hidden_size": 72, "model.num_heads": 4,
+                  "model.num_kv_heads": 1, "model.seq_length": 16, "model.vocab_size": runs.VOCABULARY,
+                  "model.ffn_hidden_size": 99},
     "mlp": {"model.architecture": "mlp", "model.layer_sizes": "[64, 37, 29, 23, 10]"},
 }
-DEGREES = {"gpt2": (1, 2, 4), "llama": (1, 2), "mlp": (1, 2, 4)}  # tensor: every rank has a (kv) head
+DEGREES = {"gpt2": (1, 2, 4), "llama": (1, 2, 4), "llama-one": (1, 2, 4), "mlp": (1, 2, 4)}  # tensor: every rank has a query head
 
 
 class Layout:
@@ -53,9 +57,11 @@ def settings_of(program, model, precision):
     return {**BASE, **MODELS[model], **data_of(program, model), "run.precision": precision}
 
 
-def all_equal(program, model, precision, layouts, table=None, more=None):
+def all_equal(program, model, precision, layouts, table=None, more=None, first=None):
+    """Compares with the layout `first`, one rank unless given."""
     settings = {**settings_of(program, model, precision), **(more or {})}
-    reference = program.train(settings, 1).result()
+    first = first or Layout()
+    reference = program.train({**settings, **first.settings}, first.ranks).result()
     for layout in layouts:
         begin = time.monotonic()
         run = program.train({**settings, **layout.settings}, layout.ranks)
@@ -81,6 +87,35 @@ def tensor(program, table):
     both(program, layouts, table)
     both(program, layouts[:3], table, ("llama", "gpt2"))
     all_equal(program, "mlp", "f32", [Layout(tensor=2), Layout(tensor=4), Layout(data=2, tensor=2)], table)
+
+
+def heads(program, table):
+    """Tensor ranks that share kv heads: two, three, four or six of them, with one block or two."""
+    all_equal(program, "llama-one", "f32", [
+        Layout(tensor=2), Layout(tensor=4, sequence=True, recompute="selective"),
+        Layout(pipeline=2, tensor=4, recompute="full"), Layout(data=2, tensor=4, sequence=True, zero=3)], table)
+    all_equal(program, "llama-one", "bf16", [Layout(tensor=4)], table)
+    all_equal(program, "llama", "f32", [Layout(tensor=4, sequence=True, recompute="full"),
+                                        Layout(data=2, tensor=4, zero=3)], table)
+    all_equal(program, "llama", "bf16", [Layout(pipeline=2, tensor=4, schedule="zero-bubble", recompute="selective")], table)
+    all_equal(program, "llama", "bf16", [Layout(tensor=4, sequence=True)], table, {"parallel.virtual_tensor": 8})
+    # One rank does not fit six blocks.
+    all_equal(program, "llama-one", "f32", [Layout(tensor=6)], table,
+              {"parallel.virtual_tensor": 6, "model.num_heads": 6}, Layout(tensor=3, sequence=True))
+    resumed_elsewhere(program)
+
+
+def resumed_elsewhere(program):
+    settings = {**settings_of(program, "llama", "f32"), "checkpoint.interval": 1}
+    reference = program.train(settings, 1).result()
+    for before, after in ((Layout(tensor=4), Layout(data=2, tensor=2)), (Layout(), Layout(pipeline=2, tensor=4))):
+        run = program.train({**settings, **before.settings}, before.ranks)
+        for step in (2, 3):
+            (run.folder / f"checkpoints/step-{step:08d}/COMPLETE").unlink()
+        again = program.train({**settings, **after.settings, "train.output_dir": str(run.folder)}, after.ranks)
+        expect("going on from step 1" in again.output, again.output)
+        compare(reference, again.result(), f"from {before.words} to {after.words}")
+        print(f"  llama f32 from {before.words} to {after.words}: equal", flush=True)
 
 
 def recompute(program, table):
@@ -165,7 +200,7 @@ def drawn(program, table, seed):
     both(program, numbers.sample(legal, 6), table, more={"parallel.accumulate": numbers.choice(["fold-tree", "tree-fold"])})
 
 
-CASES = {"tensor": tensor, "recompute": recompute, "sharded": sharded, "rounds": rounds, "pipeline": pipeline,
+CASES = {"tensor": tensor, "heads": heads, "recompute": recompute, "sharded": sharded, "rounds": rounds, "pipeline": pipeline,
          "zero_bubble": zero_bubble, "all_axes": all_axes}
 
 

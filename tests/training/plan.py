@@ -125,7 +125,7 @@ def memory(program):
              Layout(pipeline=3, schedule="zero-bubble")]
     for model, precision, layout in ([("gpt2", "f32", layout) for layout in every] +
                                      [("llama", "bf16", layout) for layout in (every[0], every[7], every[9], Layout(
-                                         pipeline=2, tensor=2, sequence=True, schedule="zero-bubble", recompute="selective"))] +
+                                         pipeline=2, tensor=4, sequence=True, schedule="zero-bubble", recompute="selective"))] +
                                      [("mlp", "f32", Layout(data=2, tensor=2, zero=1))]):
         settings = meshes.settings_of(program, model, precision)
         check_plan(program, settings, layout, f"{model} {precision}")
@@ -150,6 +150,8 @@ def hosts(program):
     settings = meshes.settings_of(program, "gpt2", "f32")
     for layout in (Layout(data=4), Layout(data=4, zero=1), Layout(data=2, tensor=2), Layout(data=2, pipeline=2, zero=1)):
         check_plan(program, settings, layout, "two hosts", "2,2")
+    # Four ranks share one kv head.
+    check_plan(program, meshes.settings_of(program, "llama-one", "bf16"), Layout(tensor=4), "two hosts", "2,2")
 
 
 def parameters_of_llama(model, layers, embeds, has_head, split):

@@ -182,8 +182,8 @@ def sharded(program):
                 "all_gather": (len(weights), sum(all_gather(count, ranks, rank, item) for count in weights))}})
 
 
-def tensor_step(model, ranks, rank, micro_batches, blocks=2):
-    """Calls and bytes of a step whose micro-batches have these numbers of samples."""
+def tensor_step(model, ranks, rank, micro_batches, blocks=2, item=FLOAT):
+    """Calls and bytes of a step whose micro-batches have these numbers of samples, of `item` bytes a number."""
     sums = 1 + 4 * model["model.num_layers"] + 1  # embedding; two forward and two backward a layer; head
     result = {"all_reduce": [0, 0], "all_gather": [0, 0]}
     for samples in micro_batches:
@@ -194,6 +194,17 @@ def tensor_step(model, ranks, rank, micro_batches, blocks=2):
         # Cross entropy: the largest logit of a row; then a sum for each block, and the target's logit.
         result["all_gather"][0] += 2
         result["all_gather"][1] += FLOAT * (ranks - 1) * (rows + rows * (blocks // ranks + 1))
+        # More ranks than kv heads: those that share one send each other their columns of key and value, in every layer,
+        # and in f32 what their query heads add to the gradient of the others' columns.
+        sharing = ranks // model.get("model.num_kv_heads", ranks)
+        if sharing > 1:
+            layers = model["model.num_layers"]
+            columns = layers * (sharing - 1) * 2 * model["model.hidden_size"] // model["model.num_heads"] // sharing
+            result["all_gather"][0] += layers
+            result["all_gather"][1] += item * rows * columns
+            result.setdefault("reduce_scatter", [0, 0])
+            result["reduce_scatter"][0] += layers
+            result["reduce_scatter"][1] += FLOAT * rows * columns
     return {kind: tuple(numbers) for kind, numbers in result.items()}
 
 
@@ -204,6 +215,11 @@ def tensor(program):
     # The last micro-batch is smaller.
     train(program, GPT2, 2, parallel__tensor=2, train__global_batch_size=7, parallel__virtual_data=1).check(
         lambda rank: {"tensor": tensor_step(GPT2, 2, rank, [2, 2, 2, 1])})
+    # The ranks that share a kv head are the whole group, or half of it.
+    for ranks, kv_heads, precision, item in ((2, 1, "bf16", 2), (4, 2, "f32", FLOAT)):
+        model = {**LLAMA, "model.num_kv_heads": kv_heads, "parallel.virtual_tensor": 4}
+        train(program, model, ranks, parallel__tensor=ranks, run__precision=precision).check(
+            lambda rank: {"tensor": tensor_step(model, ranks, rank, [2] * 4, 4, item)})
     # With data ranks as well neither group is the world: half of the micro-batches, and half of the gradients' blocks.
     for model in (GPT2, LLAMA):
         buckets = gradient_buckets(model, tensor=2)

@@ -28,7 +28,12 @@ const Variant kVariants[] = {{"mlp", true, 1},
                              {"gpt2", true, 4},
                              {"llama", false, 1},
                              {"llama", true, 2},
-                             {"llama", false, 4}};
+                             {"llama", false, 4},
+                             // More blocks than kv heads: three, four, or six share each.
+                             {"llama", true, 6},
+                             {"llama", false, 8},
+                             {"llama", true, 12},
+                             {"gpt2", true, 12}};
 
 // Rounding of a loss: about 25 stages with sums of up to 37 terms in f32, whose independent
 // roundings add by their squares, with logits of the size of the loss.
@@ -196,7 +201,7 @@ TEST_CASE("the number of blocks changes a loss by rounding only") {
   for (const char* architecture : {"mlp", "gpt2", "llama"}) {
     TinyModel whole(tiny_config(architecture), 1);
     const double expected = whole.loss();
-    for (const int blocks : {2, 3, 4}) {
+    for (const int blocks : {2, 3, 4, 6, 8, 12}) {
       TinyModel cut(tiny_config(architecture), blocks);
 
       CHECK(std::abs(cut.loss() - expected) <= 4 * loss_rounding(expected));

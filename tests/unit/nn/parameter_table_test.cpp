@@ -130,6 +130,52 @@ TEST_CASE("every element has one place of its own, whatever the number of blocks
   }
 }
 
+TEST_CASE("groups of a part are cut by themselves") {
+  ParameterTable table(4);
+  table.add({.name = "query", .shape = {6}, .split_dimension = 0, .parts = {{6, 2, 2}}});
+
+  // Three rows a group, two blocks each.
+  CHECK(runs_of(table[0]) == std::vector<Run>{{0, 0, 2},
+                                              {2, kChunkElements, 1},
+                                              {3, 2 * kChunkElements, 2},
+                                              {5, 3 * kChunkElements, 1}});
+}
+
+TEST_CASE("every element of groups has one place of its own, on whichever rank") {
+  for (const int blocks : {2, 4, 6, 8, 16}) {
+    const auto part = [&](long size) {
+      return SplitPart{size, ceil_div(size / 2, blocks / 2L), 2};
+    };
+    std::set<long> canonical;
+    long runs = 0;
+    for (const int ranks : {1, 2}) {
+      canonical.clear();
+      runs = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        ParameterTable table(TensorSplit(blocks, ranks, rank));
+        table.add({.name = "qkv",
+                   .shape = {34, 5},
+                   .split_dimension = 0,
+                   .parts = {part(18), part(8), part(8)}});
+        std::set<long> stored;
+        for (const Run& run : runs_of(table[0])) {
+          for (long i = 0; i < run.count; ++i) {
+            canonical.insert(run.canonical + i);
+            stored.insert(run.stored + i);
+            ++runs;
+          }
+        }
+        CHECK(*stored.rbegin() < table[0].stored_elements());
+        CHECK(runs - static_cast<long>(stored.size()) == rank * 34L * 5 / ranks);
+      }
+      CHECK(runs == 34L * 5);
+      CHECK(canonical.size() == 34UL * 5);
+      CHECK(*canonical.begin() == 0);
+      CHECK(*canonical.rbegin() == 34L * 5 - 1);
+    }
+  }
+}
+
 TEST_CASE("a tied embedding has a region in front of the gradients") {
   ParameterTable table(2);
   table.add({.name = "positions", .shape = {4, 3}, .parts = {}});

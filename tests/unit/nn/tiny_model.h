@@ -1,7 +1,9 @@
 // Small models with random weights and a batch, for tests of whole passes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,8 +36,8 @@ class TinyModel {
  public:
   TinyModel(const ModelConfig& config, int num_blocks, long batch = 3)
       : model_(make_model(config, DType::kF32, num_blocks)),
-        stack_(queue_, std::size_t{16} << 20U),
-        scratch_(queue_, std::size_t{16} << 20U),
+        stack_(queue_, kStackBytes),
+        scratch_(queue_, kStackBytes),
         weights_(queue_.allocate(bytes(table().flat_size()))),
         gradients_(queue_.allocate(bytes(table().gradient_size()))),
         batch_(batch) {
@@ -52,6 +54,8 @@ class TinyModel {
       features_.push_back(random.normal(static_cast<std::uint64_t>(i)));
     }
     draw_weights();
+    spoil(stack_);
+    spoil(scratch_);
   }
 
   [[nodiscard]] const ParameterTable& table() const { return model_->parameters(); }
@@ -107,6 +111,7 @@ class TinyModel {
   [[nodiscard]] std::size_t stack_in_use() const { return stack_.mark() + scratch_.mark(); }
 
  private:
+  static constexpr std::size_t kStackBytes = std::size_t{16} << 20U;
   static std::size_t bytes(long count) { return static_cast<std::size_t>(count) * sizeof(float); }
 
   [[nodiscard]] ModelInput input() const {
@@ -134,6 +139,13 @@ class TinyModel {
         }
       });
     }
+  }
+
+  // What is read before it is written shows.
+  static void spoil(ActivationStack& stack) {
+    const StackScope all(stack);
+    const std::size_t count = kStackBytes / sizeof(float);
+    std::fill_n(stack.push_array<float>(count), count, std::numeric_limits<float>::quiet_NaN());
   }
 
   struct Ignore {
