@@ -64,7 +64,7 @@ def check_schedule(program, schedule, virtual_stages=1):
     folder = program.folder(schedule)
     output = run(program, schedule, folder, virtual_stages)
     said = json.loads((folder / "schedule.json").read_text())
-    length = 2 * MICRO_BATCHES * virtual_stages
+    length = (3 if schedule == "zero-bubble" else 2) * MICRO_BATCHES * virtual_stages
     expect([len(table) for table in said["ranks"]] == [length] * RANKS, f"{schedule}: tables {said['ranks']}")
     events = traces.read_aligned(folder, RANKS)
     check_messages(said, [check_order(said["ranks"][rank], events[rank], rank) for rank in range(RANKS)])
@@ -86,6 +86,7 @@ def main():
             check_schedule(program, "gpipe")
             folder = check_schedule(program, "1f1b")
             check_schedule(program, "interleaved", virtual_stages=2)
+            check_schedule(program, "zero-bubble")
             expect("expected a new folder" in run(program, "1f1b", folder, status=2), "went on in an old folder")
         except Failure as failure:
             sys.exit(str(failure))
