@@ -24,13 +24,14 @@ def busy_seconds():
 
 
 def wait_until_idle(limit_seconds):
-    """Returns when less than IDLE_CORES are busy, or after the limit."""
+    """Returns when less than IDLE_CORES are busy, or after the limit; the cores that were busy last."""
     end = time.monotonic() + limit_seconds
-    while time.monotonic() < end:
+    while True:
         before = busy_seconds()[0]
         time.sleep(SAMPLE_SECONDS)
-        if (busy_seconds()[0] - before) / SAMPLE_SECONDS < IDLE_CORES:
-            return
+        busy = (busy_seconds()[0] - before) / SAMPLE_SECONDS
+        if busy < IDLE_CORES or time.monotonic() >= end:
+            return busy
 
 
 @dataclasses.dataclass

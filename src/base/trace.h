@@ -15,6 +15,12 @@ namespace lockstep {
 /// The lanes of a trace. A wait (a pipeline bubble, an empty queue) is neither work nor a message.
 enum class TraceTrack : std::uint8_t { kCompute, kCommunication, kWaiting };
 
+/// What a rank works on: a micro-batch in a chunk of its model.
+struct TracePlace {
+  std::int16_t chunk = -1;
+  std::int32_t micro_batch = -1;  ///< -1: none in particular
+};
+
 /// One thing that was done. The strings are not copied: pass literals.
 struct TraceEvent {
   const char* name = "";
@@ -22,12 +28,13 @@ struct TraceEvent {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   TraceTrack track = TraceTrack::kCompute;
+  TracePlace place;
 };
 
 /// Keeps the latest events in a ring that is allocated once. Off until switched on.
 class TraceRecorder {
  public:
-  /// Allocates room for `capacity` events (40 bytes each) and forgets what was recorded. Call it
+  /// Allocates room for `capacity` events (48 bytes each) and forgets what was recorded. Call it
   /// before any thread records. Capacity 0 frees the room; recording then drops everything.
   void reserve(std::size_t capacity);
 
@@ -35,6 +42,10 @@ class TraceRecorder {
   /// switch is recorded only if it began and ends while on.
   void switch_on(bool on) { on_.store(on, std::memory_order_relaxed); }
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  /// What spans that begin from now on carry. One thread works on micro-batches; it calls this.
+  void set_place(TracePlace place) { place_.store(place, std::memory_order_relaxed); }
+  [[nodiscard]] TracePlace place() const { return place_.load(std::memory_order_relaxed); }
 
   /// Adds an event, in place of the oldest when the ring is full. Does nothing when off. Any thread;
   /// cost: one branch when off, one uncontended lock when on; never allocates.
@@ -50,6 +61,7 @@ class TraceRecorder {
 
  private:
   std::atomic<bool> on_{false};
+  std::atomic<TracePlace> place_{TracePlace{}};
   mutable std::mutex mutex_;
   std::vector<TraceEvent> ring_;
   std::size_t num_recorded_ = 0;
@@ -67,7 +79,7 @@ class TraceSpan {
             TraceRecorder& recorder = process_trace())
       : recorder_(recorder.on() ? &recorder : nullptr) {
     if (recorder_ != nullptr) {
-      event_ = {name, category, now_ns(), 0, track};
+      event_ = {name, category, now_ns(), 0, track, recorder.place()};
     }
   }
   ~TraceSpan() {

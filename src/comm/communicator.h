@@ -109,9 +109,11 @@ class Communicator {
   /// data may lie in any memory of the host. Not collective: only the two ranks make and start the
   /// operations, each in its own order among its others; messages of one sender and tag
   /// arrive in the order of their starts. Done when `data` may be written again, which for large
-  /// messages is not before the receive is started. A message of 0 bytes is a signal.
+  /// messages within a host is not before the receive is started; between hosts, MPI keeps what
+  /// comes before its receive is started. A message of 0 bytes is a signal.
   /// Throws Error when `to` is no other rank of the group. Waiting throws Error, naming the message
-  /// and the peer, after the time limit. Cost: one message for every 256 MiB begun.
+  /// and the peer, after the time limit. Cost: one message for every 256 MiB begun; to another host
+  /// for every 60 KiB, so that they move while both ranks compute.
   virtual std::unique_ptr<Operation> make_send(const void* data,
                                                std::size_t bytes,
                                                int to,

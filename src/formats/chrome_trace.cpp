@@ -23,12 +23,22 @@ std::string microseconds(std::int64_t nanoseconds) {
   return fmt::format("{}{}.{:03d}", nanoseconds < 0 ? "-" : "", size / 1000, size % 1000);
 }
 
+std::string arguments(TracePlace place) {
+  return place.micro_batch < 0
+             ? ""
+             : fmt::format(
+                   R"(,"args":{{"chunk":{},"micro_batch":{}}})", place.chunk, place.micro_batch);
+}
+
 }  // namespace
 
 std::string chrome_trace_json(std::span<const TraceEvent> events,
                               int rank,
                               std::int64_t origin_ns) {
-  std::string json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  std::string json =
+      fmt::format(R"({{"displayTimeUnit":"ms","otherData":{{"origin_ns":{}}},"traceEvents":[)"
+                  "\n",
+                  origin_ns);
   auto out = std::back_inserter(json);
   fmt::format_to(out,
                  R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"rank {}"}}}})",
@@ -45,13 +55,14 @@ std::string chrome_trace_json(std::span<const TraceEvent> events,
   for (const TraceEvent& event : events) {
     fmt::format_to(out,
                    ",\n"
-                   R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{},"dur":{}}})",
+                   R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{},"dur":{}{}}})",
                    quoted(event.name),
                    quoted(event.category),
                    rank,
                    static_cast<int>(event.track),
                    microseconds(event.begin_ns - origin_ns),
-                   microseconds(event.end_ns - event.begin_ns));
+                   microseconds(event.end_ns - event.begin_ns),
+                   arguments(event.place));
   }
   json += "\n]}\n";
   return json;

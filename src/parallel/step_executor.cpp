@@ -185,6 +185,8 @@ void StepExecutor::expect_next(const std::vector<ScheduleEntry>& entries, std::s
 void StepExecutor::run_schedule(const StepBatch& batch, float loss_scale) {
   const std::vector<ScheduleEntry>& entries = schedules_.at(batch.num_micro_batches);
   for (std::size_t i = 0; i < entries.size(); ++i) {
+    process_trace().set_place({static_cast<std::int16_t>(entries[i].chunk),
+                               static_cast<std::int32_t>(entries[i].micro_batch)});
     expect_next(entries, i);
     switch (entries[i].pass) {
       case SchedulePass::kForward:
@@ -207,6 +209,7 @@ StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
       batch.num_targets > 0 ? static_cast<float>(1.0 / targets) : 0.0F;  // masked batch: nothing
   find_leaves(batch);
   run_schedule(batch, loss_scale);
+  process_trace().set_place({});
   for (int chunk = runner_->num_chunks(); chunk-- > 0;) {
     skip_empty_leaves(chunk, layout_.owned());
   }

@@ -24,7 +24,7 @@ TraceRange parse_trace_range(const std::string& text);
 /// Switches the recorder on for the steps of a range and writes the file after the last of them.
 class StepTracer {
  public:
-  /// Allocates room for `max_events` events (40 bytes each) when the range is not empty. The folder
+  /// Allocates room for `max_events` events (48 bytes each) when the range is not empty. The folder
   /// `directory` must exist when the range ends; it receives rank-<five digits of rank>.json.
   StepTracer(TraceRange range,
              std::string directory,

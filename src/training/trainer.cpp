@@ -51,6 +51,8 @@ class Run {
 
  private:
   [[nodiscard]] bool is_writer() const { return group_->rank() == 0; }
+  /// False on a queue that computes nothing: losses and weights then mean nothing and are not kept.
+  [[nodiscard]] bool computes() const { return queue_->kind() != DeviceKind::kDry; }
   [[nodiscard]] long last_step() const { return setup_.plan->num_steps(); }
   /// Samples consumed after `updates` steps.
   [[nodiscard]] long samples_done(long updates) const {
@@ -348,8 +350,8 @@ void Run::report(const StepResult& result, double lr) {
   record.step = step_;
   record.epoch = setup_.plan->epochs_after(step_ - 1);
   record.samples = samples_done(step_);
-  record.loss = result.updated ? result.loss : kNoNumber;
-  record.grad_norm = result.grad_norm;
+  record.loss = result.updated && computes() ? result.loss : kNoNumber;
+  record.grad_norm = computes() ? result.grad_norm : kNoNumber;
   record.lr = lr;
   record.memory_bytes = static_cast<long>(allocated_bytes());
   reporter_->step(record);
@@ -387,6 +389,9 @@ void Run::write_checkpoint(bool required) {
 }
 
 void Run::save(bool required) {
+  if (!computes()) {
+    return;
+  }
   const WorkPause pause(meter_);
   const std::int64_t begin = now_ns();
   if (is_writer()) {
@@ -485,11 +490,13 @@ void Run::finish(TrainingEnd end) {
   if (is_writer()) {
     checkpoints_->wait();
   }
-  const std::uint64_t hash = hash_of_state();
+  const std::uint64_t hash = computes() ? hash_of_state() : 0;
   if (is_writer()) {
     reporter_->finish(step_, samples_done(step_), static_cast<long>(allocated_bytes()));
     log::info("memory: {} bytes allocated, {} planned", allocated_bytes(), planned);
-    log::info("hash of weights and optimiser state: {}", to_hex(hash));
+    if (computes()) {
+      log::info("hash of weights and optimiser state: {}", to_hex(hash));
+    }
     if (end == TrainingEnd::kStopped) {
       log::info("stopped by a signal after step {}; start again to go on", step_);
     }

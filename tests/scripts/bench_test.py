@@ -1,10 +1,14 @@
 """scripts/bench: what is measured, and what is made of it."""
 import contextlib
+import importlib.machinery
+import importlib.util
 import io
 import json
+import pathlib
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import support
@@ -15,6 +19,14 @@ import cases
 import machine
 import report
 import sides
+import traces
+
+
+def load_program(name):
+    loader = importlib.machinery.SourceFileLoader(name, str(support.SCRIPTS / "bench" / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
 
 
 def find_case(name):
@@ -163,6 +175,75 @@ class SidesTest(support.ScriptTest):
 
         self.assertEqual(result.returncode, 2)
         self.assertIn("no case 'gpt-1m'", result.stderr)
+
+
+def span(begin, end, **fields):
+    return {"ph": "X", "tid": 0, "ts": begin, "dur": end - begin, **fields}
+
+
+class TracesTest(unittest.TestCase):
+    def test_time_that_spans_share_counts_once(self):
+        spans = [span(10, 12), span(0, 4), span(1, 2), span(3, 6)]
+
+        self.assertEqual(traces.intervals(spans), [(0, 6), (10, 12)])
+        self.assertEqual(traces.union(spans), 8)
+
+    def test_shared_time_is_that_of_both(self):
+        self.assertEqual(traces.shared([(0, 6), (10, 12)], [(1, 2), (5, 11), (12, 20)]), 3)
+        self.assertEqual(traces.shared([(0, 6)], []), 0)
+
+    def test_spans_are_those_of_a_track_in_the_order_of_their_begins(self):
+        names = [{"name": "thread_name", "tid": 0, "args": {"name": "compute"}},
+                 {"name": "thread_name", "tid": 1, "args": {"name": "waiting"}}]
+        events = [span(5, 6), {**span(2, 3), "tid": 1}, span(1, 2)]
+
+        self.assertEqual(traces.spans(names + events, "compute"), [events[2], events[0]])
+
+    def test_ranks_are_aligned_by_the_times_of_their_zeros(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "trace").mkdir()
+            for rank, origin in enumerate((7_000, 5_000)):
+                (pathlib.Path(folder) / f"trace/rank-{rank:05d}.json").write_text(
+                    json.dumps({"otherData": {"origin_ns": origin}, "traceEvents": [span(1, 2)]}))
+
+            first, second = traces.read_aligned(folder, 2)
+
+        self.assertEqual((first[0]["ts"], second[0]["ts"]), (3, 1))
+
+
+class PipelineSchedulesTest(unittest.TestCase):
+    # Two stages, one micro-batch. The second stage begins 3 after its input was made, the first 1.
+    TABLES = [[["forward", 0, 0], ["backward", 0, 0]]] * 2
+    STEP = [[span(0, 10), span(44, 60)], [span(13, 23), span(23, 43)]]
+
+    def setUp(self):
+        self.program = load_program("pipeline_schedules")
+
+    def test_a_pass_is_late_from_when_its_input_was_made_and_its_rank_was_free(self):
+        schedule = {"ranks": self.TABLES, "virtual_stages": 1}
+
+        self.assertEqual(self.program.late_time(self.STEP, schedule), (3 + 1) / 2)
+
+    def test_what_a_pass_starts_from_is_on_the_neighbouring_stage(self):
+        source = lambda rank, *entry: self.program.source_of(rank, entry, 4, 2)
+
+        self.assertEqual(source(1, "forward", 0, 5), (0, ("forward", 0, 5)))
+        self.assertEqual(source(0, "forward", 1, 5), (3, ("forward", 0, 5)))
+        self.assertEqual(source(3, "backward", 0, 5), (0, ("backward", 1, 5)))
+        self.assertIsNone(source(0, "forward", 0, 5))
+        self.assertIsNone(source(3, "backward_input", 1, 5))
+        self.assertIsNone(source(1, "backward_weight", 0, 5))
+
+    def test_steps_are_the_passes_of_whole_tables(self):
+        names = [{"name": "thread_name", "tid": 0, "args": {"name": "compute"}}]
+        table = [["forward", 0, 0], ["backward_input", 0, 0]]
+        passes = [span(i, i + 1, name=name, cat="pass", args={"chunk": 0, "micro_batch": 0})
+                  for i, name in enumerate(["forward", "backward input"] * 2)]
+
+        self.assertEqual(self.program.steps_of(names + passes, table, 0), [passes[:2], passes[2:]])
+        for wrong in (passes[1:], passes[:3], []):
+            with self.assertRaisesRegex(SystemExit, "rank 0 did not run"):
+                self.program.steps_of(names + wrong, table, 0)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,16 @@
 namespace lockstep {
 namespace {
 
+// Open MPI hands a message of up to 64 KiB, its header included, to a TCP connection at once. Of a
+// longer one it sends the rest only once the receiver has answered and the sender is in a call of
+// MPI again, a little in each call: while the sender computes, nothing moves.
+constexpr std::size_t kEagerBytes = std::size_t{60} << 10U;
+
+std::size_t piece_bytes_to(const MpiGroup& group, int peer) {
+  const std::size_t most = group.options().message_piece_bytes;
+  return group.hosts().host_of(peer) == group.host() ? most : std::min(most, kEagerBytes);
+}
+
 std::size_t pieces_of(std::size_t bytes, std::size_t piece_bytes) {
   LOCKSTEP_CHECK(0 < piece_bytes && piece_bytes <= INT_MAX);
   // An empty message is sent as well: the receiver waits for it.
@@ -25,7 +35,7 @@ MessageOperation::MessageOperation(
       wait_name_(wait_name),
       bytes_(bytes),
       peer_(peer),
-      piece_bytes_(group.options().message_piece_bytes),
+      piece_bytes_(piece_bytes_to(group, peer)),
       requests_(pieces_of(bytes, piece_bytes_), MPI_REQUEST_NULL) {
   group.progress()->make_room();
 }

@@ -45,6 +45,25 @@ TEST_CASE("a span records its name, track and lifetime") {
   CHECK(events[0].end_ns <= now_ns());
 }
 
+TEST_CASE("a span carries the place where it began") {
+  TraceRecorder recorder;
+  recorder.reserve(4);
+  recorder.switch_on(true);
+
+  recorder.set_place({.chunk = 1, .micro_batch = 2});
+  {
+    const TraceSpan span("forward", "pass", kCompute, recorder);
+    recorder.set_place({});
+  }
+  { const TraceSpan span("update", "step", kCompute, recorder); }
+
+  const auto events = recorder.events();
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].place.chunk == 1);
+  CHECK(events[0].place.micro_batch == 2);
+  CHECK(events[1].place.micro_batch == -1);
+}
+
 TEST_CASE("a span that is open when the recorder is switched is not recorded") {
   TraceRecorder recorder;
   recorder.reserve(4);

@@ -29,6 +29,16 @@ TEST_CASE("a trace is JSON with named tracks and one complete event a span") {
                                              "pid":3,"tid":1,"ts":-0.001,"dur":0.001})"));
 }
 
+TEST_CASE("a trace tells which micro-batch a span belongs to, and the time of its zero") {
+  const std::vector<TraceEvent> events{
+      {"forward", "pass", 1, 2, TraceTrack::kCompute, {.chunk = 1, .micro_batch = 7}}};
+
+  const auto trace = nlohmann::json::parse(chrome_trace_json(events, 0, 123'456'789'012'345));
+
+  CHECK(trace["traceEvents"][4]["args"] == nlohmann::json{{"chunk", 1}, {"micro_batch", 7}});
+  CHECK(trace["otherData"]["origin_ns"] == 123'456'789'012'345);
+}
+
 TEST_CASE("a long run keeps nanoseconds in its trace") {
   constexpr std::int64_t kLate = 123'456'789'012'345;
   const std::vector<TraceEvent> events{{"step", "train", kLate, kLate + 1}};
