@@ -33,6 +33,9 @@ int answer(const Request& request, MpiRuntime& runtime) {
     case Request::Kind::kCommand:
       break;
   }
+  if (request.command != Command::kPlan) {  // plan needs no other ranks and writes nothing
+    runtime.refuse_lonely_slurm_task();
+  }
   log::start(runtime.global_rank(), runtime.global_size(), request.config.log.level);
   if (speaks) {
     for (const std::string& warning : request.warnings) {

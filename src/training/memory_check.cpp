@@ -17,6 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostShown = 3;
+constexpr std::size_t kMostSearched = 300;  // plans of a large model take some milliseconds each
 
 std::string human(double bytes) {
   return human_bytes(static_cast<std::int64_t>(bytes));
@@ -70,9 +71,21 @@ void write_synchronously(MemoryChange& change) {
   add(change, "checkpoint.async = false", 0.001);
 }
 
-void shard(MemoryChange& change) {
-  change.config.parallel.zero_stage = 1;
-  add(change, "parallel.zero_stage = 1", 0.01);
+double cost_of_stage(long zero_stage) {
+  constexpr double kCosts[] = {0, 0.01, 0.02, 0.1};
+  return kCosts[zero_stage];
+}
+
+void shard(MemoryChange& change, int extent) {
+  long& stage = change.config.parallel.zero_stage;
+  const double before = cost_of_stage(stage);
+  stage += extent;
+  add(change, fmt::format("parallel.zero_stage = {}", stage), cost_of_stage(stage) - before);
+}
+
+void reduce_every_round(MemoryChange& change) {
+  change.config.parallel.accumulate = "tree-fold";
+  add(change, "parallel.accumulate = \"tree-fold\"", 0.02);
 }
 
 double cost_of(Recompute what) {
@@ -162,6 +175,32 @@ std::vector<MemoryChange> changes_of_mesh(const RunOutline& outline) {
   return changes;
 }
 
+// What a rank of the data group sums up before its gradients are reduced; see GradientReducer.
+enum class SummedUp { kOneMicroBatch, kOneVirtualRank, kMore };
+
+SummedUp summed_up(const RunOutline& outline, const MemoryChange& change) {
+  bool raised = false;
+  const long virtual_ranks =
+      choose_virtual_degree(outline.wanted_virtual_data, change.mesh.data, raised);
+  if (virtual_ranks > change.mesh.data) {
+    return SummedUp::kMore;
+  }
+  const TrainConfig& train = change.config.train;
+  const long samples = train.epochs > 0
+                           ? std::min(train.global_batch_size, outline.data.num_samples)
+                           : train.global_batch_size;
+  return change.config.parallel.accumulate == "tree-fold" ||
+                 num_micro_batches(samples, train.micro_batch_size) <= virtual_ranks
+             ? SummedUp::kOneMicroBatch
+             : SummedUp::kOneVirtualRank;
+}
+
+// Stage 2 without memory of gradients a unit at a time is as large as stage 1.
+bool shards_in_vain(const RunOutline& outline, const MemoryChange& change) {
+  return change.config.parallel.zero_stage == 2 && outline.config.parallel.zero_stage < 2 &&
+         summed_up(outline, change) != SummedUp::kOneMicroBatch;
+}
+
 // Plans changes until enough are found that fit.
 class Advisor {
  public:
@@ -170,48 +209,103 @@ class Advisor {
 
   // Collective.
   std::string advise() {
-    for (const MemoryChange& change : memory_changes(outline_)) {
-      const auto included = [&](const MemoryChange& other) { return change.includes(other); };
-      if (std::any_of(found_.begin(), found_.end(), included)) {
-        continue;
-      }
-      try_out(change);
-      if (found_.size() == kMostShown) {
+    const std::vector<MemoryChange> changes = memory_changes(outline_);
+    sort_into_families(changes);
+    for (const MemoryChange& change : changes) {
+      if (found_.size() == kMostShown || planned_.size() >= kMostSearched) {
         break;
+      }
+      const auto included = [&](const MemoryChange& other) { return change.includes(other); };
+      if (outline_with(outline_, change) && std::none_of(found_.begin(), found_.end(), included) &&
+          is_hopeful(change)) {
+        try_out(change);
+      }
+    }
+    for (const MemoryChange& change : changes) {  // where the search went on for too long
+      if (found_.empty() && planned_.count(&change) > 0) {
+        try_out(change);
       }
     }
     return found_.empty() ? no_advice() : lines_;
   }
 
  private:
-  void try_out(const MemoryChange& change) {
-    std::optional<RunOutline> changed;
+  // Changes with the same mesh and the same extent of one kind. None of them fits if the one that goes
+  // furthest in all other kinds does not.
+  using Family =
+      std::tuple<int, int, std::size_t, int>;  // pipeline and tensor degree, kind, extent
+
+  static std::vector<Family> families_of(const MemoryChange& change) {
+    std::vector<Family> families;
+    families.reserve(change.extent.size());
+    for (std::size_t kind = 0; kind < change.extent.size(); ++kind) {
+      families.emplace_back(change.mesh.pipeline, change.mesh.tensor, kind, change.extent[kind]);
+    }
+    return families;
+  }
+
+  void sort_into_families(const std::vector<MemoryChange>& changes) {
+    for (const MemoryChange& change : changes) {
+      if (!outline_with(outline_, change)) {
+        continue;
+      }
+      for (const Family& family : families_of(change)) {
+        const MemoryChange*& furthest = furthest_[family];
+        if (furthest == nullptr || change.includes(*furthest)) {
+          furthest = &change;
+        }
+      }
+    }
+  }
+
+  // The first kind is one of meshes: a family is then all changes of the mesh. Collective.
+  bool is_hopeful(const MemoryChange& change) {
+    const std::vector<Family> families = families_of(change);
+    return std::all_of(families.begin(), families.end(), [this](const Family& family) {
+      return plan(*furthest_.at(family)).need.fits();
+    });
+  }
+
+  struct Outcome {
+    HostNeed need;
+    bool other_bits = false;
+  };
+
+  // Plans a change that model and schedule allow, once. Collective.
+  const Outcome& plan(const MemoryChange& change) {
+    const auto [known, is_new] = planned_.try_emplace(&change);
+    Outcome& outcome = known->second;
+    if (!is_new) {
+      return outcome;
+    }
     std::size_t mine = 0;
     collectively(group_, [&] {
-      changed = outline_with(outline_, change);
-      if (changed) {
-        mine = RunPlanner(*changed, parts_of(*changed)).plan(group_.rank()).memory.total();
-      }
+      const RunOutline changed = outline_with(outline_, change).value();
+      mine = RunPlanner(changed, parts_of(changed)).plan(group_.rank()).memory.total();
+      outcome.other_bits =
+          changed.config.train.micro_batch_size != outline_.config.train.micro_batch_size ||
+          changed.config.parallel.accumulate != outline_.config.parallel.accumulate ||
+          changed.virtual_data != outline_.virtual_data ||
+          changed.virtual_tensor != outline_.virtual_tensor;
     });
-    if (!changed) {
-      return;
+    outcome.need = find_need(mine, free_bytes_, group_);
+    if (!outcome.need.fits() && (smallest_.empty() || outcome.need.excess() < smallest_excess_)) {
+      smallest_excess_ = outcome.need.excess();
+      smallest_ = fmt::format("{}, still {}", change.text, human(outcome.need.bytes));
     }
-    const HostNeed need = find_need(mine, free_bytes_, group_);
-    if (need.fits()) {
+    return outcome;
+  }
+
+  void try_out(const MemoryChange& change) {
+    const Outcome& outcome = plan(change);
+    if (outcome.need.fits()) {
       found_.push_back(change);
-      const bool other_bits =
-          change.config.train.micro_batch_size != outline_.config.train.micro_batch_size ||
-          changed->virtual_data != outline_.virtual_data ||
-          changed->virtual_tensor != outline_.virtual_tensor;
       lines_ += fmt::format("{}({}) {}: {}{}",
                             found_.size() > 1 ? "; " : "",
                             found_.size(),
                             change.text,
-                            human(need.bytes),
-                            other_bits ? ", other bits" : "");
-    } else if (smallest_.empty() || need.excess() < smallest_excess_) {
-      smallest_excess_ = need.excess();
-      smallest_ = fmt::format("{}, still {}", change.text, human(need.bytes));
+                            human(outcome.need.bytes),
+                            outcome.other_bits ? ", other bits" : "");
     }
   }
 
@@ -235,6 +329,8 @@ class Advisor {
   std::size_t free_bytes_;
   Communicator& group_;
   std::map<std::tuple<int, int, long>, std::unique_ptr<ModelParts>> parts_;
+  std::map<Family, const MemoryChange*> furthest_;
+  std::map<const MemoryChange*, Outcome> planned_;
   std::vector<MemoryChange> found_;
   std::string lines_;
   std::string smallest_;
@@ -259,9 +355,9 @@ std::vector<MemoryChange> memory_changes(const RunOutline& outline) {
   extend(
       changes,
       [&](const MemoryChange& change) {
-        return change.mesh.data > 1 && config.parallel.zero_stage == 0 ? 1 : 0;
+        return change.mesh.data > 1 ? 3 - static_cast<int>(config.parallel.zero_stage) : 0;
       },
-      [](MemoryChange& change, int) { shard(change); });
+      [](MemoryChange& change, int extent) { shard(change, extent); });
   extend(
       changes,
       [&](const MemoryChange&) { return can_recompute ? further(now) : 0; },
@@ -270,11 +366,22 @@ std::vector<MemoryChange> memory_changes(const RunOutline& outline) {
       changes,
       [&](const MemoryChange&) { return static_cast<int>(std::bit_width(micro_of(config))) - 1; },
       [](MemoryChange& change, int extent) { halve(change, extent); });
+  extend(
+      changes,
+      [&](const MemoryChange& change) {
+        return change.mesh.data > 1 && change.config.parallel.zero_stage > 1 &&
+                       summed_up(outline, change) == SummedUp::kOneVirtualRank
+                   ? 1
+                   : 0;
+      },
+      [](MemoryChange& change, int) { reduce_every_round(change); });
   const double bubble = bubble_of(config, outline.mesh);
   for (MemoryChange& change : changes) {
     change.cost += std::max(0.0, bubble_of(change.config, change.mesh) - bubble);
   }
   changes.erase(changes.begin());  // the one that changes nothing
+  std::erase_if(changes,
+                [&](const MemoryChange& change) { return shards_in_vain(outline, change); });
   std::stable_sort(
       changes.begin(), changes.end(), [](const auto& a, const auto& b) { return a.cost < b.cost; });
   return changes;

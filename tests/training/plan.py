@@ -216,9 +216,36 @@ def refused_for_memory(program, settings, ranks, free):
     advice = lines[0].split("Cheapest changes that fit: ")[1]
     found = []
     for text in re.split(r"(?:^|; )\(\d\) ", advice)[1:]:
-        changes = dict(re.findall(r'([a-z]+\.[a-z_]+) = "?([a-z0-9]+)"?', text))
+        changes = dict(re.findall(r'([a-z]+\.[a-z_]+) = "?([a-z0-9-]+)"?', text))
         found.append(changes)
     return advice, found
+
+
+def need_of(program, settings, ranks, changes):
+    """Bytes of the one host. 0 left for data: plan needs the number."""
+    degree = ranks // (int(changes.get("parallel.tensor", 1)) * int(changes.get("parallel.pipeline", 1)))
+    return planned(program, {**settings, "parallel.data": degree, **changes})["largest_host"]["total"]
+
+
+def check_advice(program, settings, ranks, free):
+    """All that train names is enough and no more than that; the first of it is tried out."""
+    text, found = refused_for_memory(program, settings, ranks, free)
+    expect(1 <= len(found) <= 3, f"{free}: {found}")
+    for changes, words in zip(found, text.split("; ")):
+        need = need_of(program, settings, ranks, changes)
+        expect(need <= free, f"{changes} needs {need}, {free} are free")
+        for key in changes:
+            less = {name: value for name, value in changes.items() if name != key}
+            need = need_of(program, settings, ranks, less)
+            expect(need > free, f"{changes}: {key} is not needed")
+        stage = int(changes.get("parallel.zero_stage", 0))
+        if stage > 1:
+            need = need_of(program, settings, ranks, {**changes, "parallel.zero_stage": stage - 1})
+            expect(need > free, f"{changes}: a stage less would do")
+        if "parallel.accumulate" in changes:
+            expect(words.endswith(", other bits"), words)
+    program.train({**settings, **found[0]}, ranks, extra={"LOCKSTEP_TEST_FREE_MEMORY": str(free)})
+    return found
 
 
 def advice(program):
@@ -235,22 +262,29 @@ def advice(program):
     _, found = refused_for_memory(program, settings, ranks, whole - 1)
     expect(found[0] == {"checkpoint.async": "false"} and len(found) == 3, f"{found}")
     for fraction in (0.9, 0.7, 0.5, 0.3):
-        free = int(whole * fraction)
-        _, found = refused_for_memory(program, settings, ranks, free)
-        expect(1 <= len(found) <= 3, f"{free}: {found}")
-        for changes in found:
-            # 0 left for data: plan needs the number.
-            degree = ranks // (int(changes.get("parallel.tensor", 1)) * int(changes.get("parallel.pipeline", 1)))
-            need = planned(program, {**settings, "parallel.data": degree, **changes})["largest_host"]["total"]
-            expect(need <= free, f"{changes} needs {need}, {free} are free")
-            for key in changes:
-                less = {name: value for name, value in changes.items() if name != key}
-                degree = ranks // (int(less.get("parallel.tensor", 1)) * int(less.get("parallel.pipeline", 1)))
-                need = planned(program, {**settings, "parallel.data": degree, **less})["largest_host"]["total"]
-                expect(need > free, f"{changes}: {key} is not needed")
-        program.train({**settings, **found[0]}, ranks, extra={"LOCKSTEP_TEST_FREE_MEMORY": str(free)})
+        check_advice(program, settings, ranks, int(whole * fraction))
     text, found = refused_for_memory(program, settings, ranks, 1000)
     expect(not found and text.startswith("none (the most that helps is "), text)
+
+
+def sharding_advice(program):
+    """Where weights and their gradients are most of it, train looks at every stage of ZeRO."""
+    settings = {**meshes.settings_of(program, "gpt2", "bf16"), "checkpoint.async": False, "train.micro_batch_size": 1,
+                "train.global_batch_size": 16, "train.recompute": "full", "data.validation": "", "model.num_layers": 14,
+                "parallel.virtual_data": 0, "parallel.virtual_tensor": 0, "train.steps": 1}
+    ranks = 4
+    folded = {"parallel.accumulate": "tree-fold"}
+    for expected in ({"parallel.zero_stage": "1"}, {"parallel.zero_stage": "2", **folded},
+                     {"parallel.zero_stage": "3", **folded}):
+        found = check_advice(program, settings, ranks, need_of(program, settings, ranks, expected))
+        expect(expected in found, f"{expected} is not named: {found}")
+    # One micro-batch a data rank: gradients are sharded without tree-fold, and the bits stay.
+    few = {**settings, "train.global_batch_size": 4}
+    expected = {"parallel.zero_stage": "2"}
+    free = need_of(program, few, ranks, expected)
+    text, _ = refused_for_memory(program, few, ranks, free)
+    found = check_advice(program, few, ranks, free)
+    expect(found[0] == expected and "other bits" not in text.split("; ")[0], text)
 
 
 def with_path(case):
@@ -258,7 +292,8 @@ def with_path(case):
 
 
 CASES = {"drawing": with_path(drawing), "refusals": with_path(refusals), "memory": memory, "more_memory": more_memory,
-         "hosts": hosts, "large": large, "words": words, "advice": advice}
+         "hosts": hosts, "large": large, "words": words, "advice": advice,
+         "sharding_advice": sharding_advice}
 
 
 def main():

@@ -105,12 +105,55 @@ def devices(program):
     expect(not any(name in linked for name in ("libcuda", "libcublas", "libnccl", "libcudnn")), linked)
 
 
+# Slurm's srun -n TASKS where Open MPI cannot find its peers: every task is alone.
+SRUN = """#!/usr/bin/env bash
+export SLURM_NTASKS=$2 SLURM_NPROCS=$2 SLURM_STEP_NUM_TASKS=$2 SLURM_STEP_ID=0
+shift 2
+for ((task = 0; task < SLURM_NTASKS; ++task)); do
+  SLURM_PROCID=$task SLURM_LOCALID=$task "$@" &
+  tasks+=($!)
+done
+for task in "${tasks[@]}"; do wait "$task" || status=$?; done
+exit "${status:-0}"
+"""
+
+
+def slurm(program):
+    """Tasks of a Slurm step that do not find each other must not train; what needs no other ranks may be asked for."""
+    settings = layouts.settings_of(program, "gpt2")
+    srun = program.scratch / "srun"
+    srun.write_text(SRUN)
+    srun.chmod(0o755)
+    step = [str(srun), "-n", "4"]
+
+    folder = program.folder()
+    train = program.command({**settings, "train.output_dir": str(folder)})
+    status, output = program.finish(program.start(step + train))
+    expect(status == REFUSED and not folder.exists(), f"status {status}:\n{output}")
+    expect(output.count("this Slurm step has 4 tasks") == output.count("srun --mpi=pmix") == 4, output)
+
+    model = runs.flags({key: value for key, value in settings.items() if key.startswith("model.")})
+    for words, text in ((["plan", *model], "mesh: 1 x data"), (["plan", "--json", *model], '"largest_host":'),
+                        (["plan", "--draw-schedule", "--parallel.pipeline", "2"], "\nrank 1    .0aa1"),
+                        (["--help"], "[parallel]"), (["--version"], "devices: cpu"),
+                        (["train", "--print-config", *model], "num_layers = 4")):
+        status, output = program.finish(program.start(step + [program.binary, *words]))
+        expect(status == 0 and output.count(text) == 4 and " error " not in output, f"{words}: status {status}:\n{output}")
+
+    # A shell of an allocation for several tasks is no step; mpirun says how many ranks there are.
+    allocation = {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}
+    program.train({**settings, "train.steps": 1}, extra=allocation)
+    one_rank = runs.MPIRUN + ["-np", "1"] + train
+    status, output = program.finish(program.start(one_rank, {**allocation, "SLURM_STEP_NUM_TASKS": "4"}))
+    expect(status == 0 and folder.exists(), f"status {status}:\n{output}")
+
+
 def contents(folder):
     return sorted((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
 
 
 CASES = {"configurations": configurations, "keys": keys, "data": data, "checkpoints": checkpoints,
-         "devices": devices}
+         "devices": devices, "slurm": slurm}
 
 
 def main():

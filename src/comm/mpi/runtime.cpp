@@ -30,17 +30,6 @@ bool is_launched() {
   });
 }
 
-void refuse_lonely_slurm_task(int global_size) {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
-  if (global_size == 1 && !by_mpirun && tasks != nullptr && std::atol(tasks) > 1) {
-    throw_request_error(
-        "this Slurm step has {} tasks, but each found itself alone: start with `srun --mpi=pmix` "
-        "(or mpirun), or each would train by itself and overwrite the others' files",
-        tasks);
-  }
-}
-
 }  // namespace
 
 MpiRuntime::MpiRuntime(int& argc, char**& argv) {
@@ -65,14 +54,6 @@ MpiRuntime::MpiRuntime(int& argc, char**& argv) {
   if (has_mpi_) {
     MPI_Comm_rank(MPI_COMM_WORLD, &global_rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &global_size_);
-  }
-  try {
-    refuse_lonely_slurm_task(global_size_);
-  } catch (...) {
-    if (owns_mpi_) {
-      MPI_Finalize();
-    }
-    throw;
   }
 }
 
@@ -114,6 +95,17 @@ std::string MpiRuntime::library_version() {
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
   return {text.data(), static_cast<std::size_t>(length)};
+}
+
+void MpiRuntime::refuse_lonely_slurm_task() const {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  const bool by_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+  if (global_size_ == 1 && !by_mpirun && tasks != nullptr && std::atol(tasks) > 1) {
+    throw_request_error(
+        "this Slurm step has {} tasks, but each found itself alone: start with `srun --mpi=pmix` "
+        "(or mpirun), or each would work by itself and overwrite the others' files",
+        tasks);
+  }
 }
 
 void MpiRuntime::abort(int code) const {

@@ -15,8 +15,7 @@ namespace lockstep {
 class MpiRuntime {
  public:
   /// Initialises MPI (MPI_THREAD_MULTIPLE) where mpirun, srun --mpi=pmix or another launcher
-  /// started the process. Throws RequestError when the process is alone although its Slurm step
-  /// has several tasks: srun had no PMI, and every task would train by itself.
+  /// started the process.
   MpiRuntime(int& argc, char**& argv);
   /// Finalises MPI if the constructor initialised it: collective, except while an exception passes.
   /// A program that fails calls `abort` while this lives.
@@ -35,6 +34,10 @@ class MpiRuntime {
   [[nodiscard]] const std::string& host_name() const { return host_name_; }
   /// "Open MPI v4.1.4, ..."
   [[nodiscard]] static std::string library_version();
+
+  /// To be called before work that must be done once. Throws RequestError when the process is alone
+  /// although its Slurm step has several tasks: srun had no PMI, and every task would do it.
+  void refuse_lonely_slurm_task() const;
 
   /// Ends all ranks of the job at once, without destructors; the exit status is `code`.
   [[noreturn]] void abort(int code) const;

@@ -50,10 +50,13 @@ TEST_CASE("a lonely task of a Slurm step of several tasks is refused") {
   char** argv = nullptr;
   setenv("SLURM_STEP_NUM_TASKS", "4", 1);
 
-  CHECK_THROWS_AS(MpiRuntime(argc, argv), RequestError);
-  CHECK_THROWS_WITH(MpiRuntime(argc, argv), Catch::Matchers::Contains("srun --mpi=pmix"));
+  const MpiRuntime runtime(argc, argv);
+
+  CHECK_THROWS_AS(runtime.refuse_lonely_slurm_task(), RequestError);
+  CHECK_THROWS_WITH(runtime.refuse_lonely_slurm_task(),
+                    Catch::Matchers::Contains("srun --mpi=pmix"));
   setenv("SLURM_STEP_NUM_TASKS", "1", 1);
-  CHECK_NOTHROW(MpiRuntime(argc, argv));
+  CHECK_NOTHROW(runtime.refuse_lonely_slurm_task());
 
   forget_launchers();
 }

@@ -52,13 +52,60 @@ TEST_CASE("changes of memory come the cheapest first") {
                                                             "train.recompute = \"selective\"",
                                                             "train.micro_batch_size = 1",
                                                             "parallel.pipeline = 2",
+                                                            "parallel.zero_stage = 3",
                                                             "parallel.tensor = 2",
                                                             "train.recompute = \"full\""});
   const std::vector<MemoryChange> all = memory_changes(outline);
   CHECK(std::is_sorted(
       all.begin(), all.end(), [](const auto& a, const auto& b) { return a.cost < b.cost; }));
-  // Async 2 x recompute 3 x sizes 3, with zero 2 on two data ranks and on none where data is 1.
-  CHECK(all.size() == 2 * 3 * 3 * 2 + 2 * (2 * 3 * 3) - 1);
+  // Async 2 x recompute 3 x sizes 3; on two data ranks times stages 0, 1, 2 and 3, the latter two with
+  // tree-fold and stage 3 without, too; on two meshes without data ranks.
+  CHECK(all.size() == 2 * 3 * 3 * 5 + 2 * (2 * 3 * 3) - 1);
+}
+
+TEST_CASE("tree-fold comes with stages 2 and 3 where it is what shards gradients") {
+  RunOutline outline = outline_of({2, 1, 1});
+  const auto proposed = [&](const std::string& text) {
+    const std::vector<MemoryChange> all = memory_changes(outline);
+    return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.text == text; });
+  };
+  const std::string two = "parallel.zero_stage = 2";
+  const std::string folded = ", parallel.accumulate = \"tree-fold\"";
+  CHECK_FALSE(proposed(two));
+  CHECK(proposed(two + folded));
+  CHECK(proposed("parallel.zero_stage = 3"));
+  CHECK(change_named(outline, two + folded).config.parallel.accumulate == "tree-fold");
+  CHECK(change_named(outline, two + folded).cost == Approx(0.04));
+  CHECK_FALSE(proposed("parallel.accumulate = \"tree-fold\""));
+
+  SECTION("one micro-batch a virtual rank needs none, until it is halved") {
+    outline.config.train.global_batch_size = 10;
+    CHECK(proposed(two));
+    CHECK_FALSE(proposed(two + folded));
+    CHECK_FALSE(proposed(two + ", train.micro_batch_size = 2"));
+    CHECK(proposed(two + ", train.micro_batch_size = 2" + folded));
+  }
+  SECTION("an epoch that is smaller than a batch counts") {
+    outline.config.train.epochs = 1;
+    outline.data.num_samples = 9;
+    CHECK(proposed(two));
+  }
+  SECTION("it is of no use to a data rank with several virtual ones, and neither is stage 2") {
+    outline.wanted_virtual_data = 4;
+    CHECK_FALSE(proposed(two));
+    CHECK_FALSE(proposed(two + folded));
+    CHECK(proposed("parallel.zero_stage = 3"));
+  }
+  SECTION("it is there already") {
+    outline.config.parallel.accumulate = "tree-fold";
+    CHECK(proposed(two));
+    CHECK_FALSE(proposed(two + folded));
+  }
+  SECTION("stage 2 is there already") {
+    outline.config.parallel.zero_stage = 2;
+    CHECK(proposed("parallel.accumulate = \"tree-fold\""));
+    CHECK(change_named(outline, "parallel.zero_stage = 3").cost == Approx(0.08));
+  }
 }
 
 TEST_CASE("what is changed already, or is of no use, is not proposed") {
