@@ -200,28 +200,36 @@ void TransformerBlock::attend(Pass& pass, const Saved& saved) const {
   }
 }
 
+AttentionBackward TransformerBlock::attention_gradient(const Saved& saved,
+                                                       const HeadColumns& heads,
+                                                       Matrix dattention,
+                                                       int block) const {
+  return {.shape = attention_shape(heads),
+          .q = heads.q,
+          .k = heads.k,
+          .v = heads.v,
+          .out = attention_columns(saved.attention, block),
+          .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * saved.qkv.rows,
+          .dout = attention_columns(dattention, block),
+          .dq = {},
+          .dk = {},
+          .dv = {}};
+}
+
 void TransformerBlock::attention_backward(
     Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const {
   if (saved.shared_heads) {
     shared_attention_backward(pass, rotary, saved, dattention, dqkv);
     return;
   }
-  const long rows = saved.qkv.rows;
   for (int block = 0; block < shape_.split.local_blocks(); ++block) {
     const HeadColumns heads = head_columns(saved.qkv, block);
     const HeadColumns d = head_columns(dqkv, block);
-    launch(pass.queue,
-           AttentionBackward{
-               .shape = attention_shape(heads),
-               .q = heads.q,
-               .k = heads.k,
-               .v = heads.v,
-               .out = attention_columns(saved.attention, block),
-               .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows,
-               .dout = attention_columns(dattention, block),
-               .dq = d.q,
-               .dk = d.k,
-               .dv = d.v});
+    AttentionBackward op = attention_gradient(saved, heads, dattention, block);
+    op.dq = d.q;
+    op.dk = d.k;
+    op.dv = d.v;
+    launch(pass.queue, op);
     rotate(pass, rotary, d.all.columns(0, d.q.cols + d.k.cols), true);
   }
 }
@@ -243,22 +251,13 @@ void TransformerBlock::shared_attention_backward(
       launch(pass.queue, FillZero{.data = both.data, .bytes = both.bytes()});
       continue;
     }
-    const Matrix dq = head_columns(dqkv, block).q.columns(0, heads.q.cols);
-    const Matrix dk = both.columns(0, shape_.head_dim);
-    launch(pass.queue,
-           AttentionBackward{
-               .shape = attention_shape(heads),
-               .q = heads.q,
-               .k = heads.k,
-               .v = heads.v,
-               .out = attention_columns(saved.attention, block),
-               .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows,
-               .dout = attention_columns(dattention, block),
-               .dq = dq,
-               .dk = dk,
-               .dv = both.columns(shape_.head_dim, shape_.head_dim)});
-    rotate(pass, rotary, dq, true);
-    rotate(pass, rotary, dk, true);  // before the sum, whose columns may lie on several ranks
+    AttentionBackward op = attention_gradient(saved, heads, dattention, block);
+    op.dq = head_columns(dqkv, block).q.columns(0, heads.q.cols);
+    op.dk = both.columns(0, shape_.head_dim);
+    op.dv = both.columns(shape_.head_dim, shape_.head_dim);
+    launch(pass.queue, op);
+    rotate(pass, rotary, op.dq, true);
+    rotate(pass, rotary, op.dk, true);  // before the sum, whose columns may lie on several ranks
   }
   scatter_shared_heads(pass, split, shape_.split, gradients, dqkv);
 }

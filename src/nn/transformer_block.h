@@ -126,6 +126,11 @@ class TransformerBlock {
   /// Adds the biases of q, k, v and rotates them, in place.
   void prepare_heads(Pass& pass, RotaryTable rotary, const Saved& saved) const;
   void attend(Pass& pass, const Saved& saved) const;
+  /// Without its outputs.
+  [[nodiscard]] AttentionBackward attention_gradient(const Saved& saved,
+                                                     const HeadColumns& heads,
+                                                     Matrix dattention,
+                                                     int block) const;
   void attention_backward(
       Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dattention, Matrix dqkv) const;
   void shared_attention_backward(
