@@ -54,7 +54,7 @@ function(lockstep_rank_test name)
                      $<TARGET_FILE:${name}>)
     set_tests_properties(
       ${name}.np${ranks}
-      PROPERTIES PROCESSORS ${ranks} TIMEOUT 60 LABELS "mpi" ENVIRONMENT "${LOCKSTEP_MPI_ENVIRONMENT}")
+      PROPERTIES PROCESSORS ${ranks} TIMEOUT 180 LABELS "mpi" ENVIRONMENT "${LOCKSTEP_MPI_ENVIRONMENT}")
   endforeach()
 endfunction()
 set(LOCKSTEP_MPI_ENVIRONMENT
