@@ -87,6 +87,11 @@ class ParameterTable {
   [[nodiscard]] const Parameter& operator[](int index) const {
     return parameters_[static_cast<std::size_t>(index)];
   }
+  /// Null for a name that was not declared.
+  [[nodiscard]] const Parameter* find(const std::string& name) const {
+    const auto found = index_of_.find(name);
+    return found == index_of_.end() ? nullptr : &(*this)[found->second];
+  }
   /// Both throw std::out_of_range for a name that was not declared.
   [[nodiscard]] int index_of(const std::string& name) const { return index_of_.at(name); }
   [[nodiscard]] const Parameter& by_name(const std::string& name) const {

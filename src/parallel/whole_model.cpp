@@ -12,14 +12,6 @@ namespace {
 constexpr long kMessageFloats = 1L << 20U;
 constexpr int kTag = 0;
 
-// The parameter of a table, or null where it is of another stage.
-const Parameter* find(const ParameterTable& table, const std::string& name) {
-  const auto& all = table.parameters();
-  const auto found = std::find_if(
-      all.begin(), all.end(), [&](const Parameter& parameter) { return parameter.name == name; });
-  return found == all.end() ? nullptr : &*found;
-}
-
 // Calls piece(part) for the parts of at most `size` elements of what a share has of a parameter.
 template <typename Piece>
 void for_each_part(const ModelShare& share, const Parameter& parameter, long size, Piece piece) {
@@ -143,7 +135,7 @@ void WholeModel::collect(std::size_t buffer, const Parameter& parameter, float* 
     if (!share.is_needed || (world_->rank() != 0 && world_->rank() != from)) {
       continue;
     }
-    if (const Parameter* own = find(*share.table, parameter.name)) {
+    if (const Parameter* own = share.table->find(parameter.name)) {  // else of another stage
       collect_from(from, buffer, *own, canonical);
     }
   }
@@ -195,7 +187,7 @@ void WholeModel::distribute(std::size_t buffer,
 // From `message`, which holds elements `part` of the user's order, to the own share.
 void WholeModel::fill_own(std::size_t buffer, const std::string& name, IndexRange part) {
   const ModelShare& share = shares_[static_cast<std::size_t>(world_->rank())];
-  const Parameter* own = find(*share.table, name);
+  const Parameter* own = share.table->find(name);
   if (own == nullptr) {
     return;
   }
