@@ -127,7 +127,8 @@ void CheckpointWriter::save(const RunState& state) {
 CheckpointWriter::File CheckpointWriter::write_tensors(const std::string& folder,
                                                        const std::string& name,
                                                        std::size_t first_buffer,
-                                                       std::size_t end_buffer) const {
+                                                       std::size_t end_buffer,
+                                                       Hasher& values) const {
   std::vector<TensorDeclaration> declarations;
   for (std::size_t buffer = first_buffer; buffer < end_buffer; ++buffer) {
     const std::string prefix = buffer == 0 ? "" : source_.states[buffer - 1].name + ".";
@@ -143,6 +144,7 @@ CheckpointWriter::File CheckpointWriter::write_tensors(const std::string& folder
       source_.read(buffer, parameter, tensor);
       const auto count = static_cast<std::size_t>(parameter.num_elements());
       writer.write(std::as_bytes(std::span<const float>(tensor, count)));
+      values.update(tensor, count * sizeof(float));
     }
   }
   const std::uint64_t hash = writer.close();
@@ -159,9 +161,10 @@ void CheckpointWriter::write(const RunState& state) {
   try {
     fs::remove_all(folder);
     fs::create_directory(folder);
+    Hasher values;  // weights, then states: as hash_of_model
     const File files[] = {
-        write_tensors(folder.string(), "model-00000.safetensors", 0, 1),
-        write_tensors(folder.string(), "optimizer-00000.safetensors", 1, source_.num_buffers()),
+        write_tensors(folder.string(), "model-00000.safetensors", 0, 1, values),
+        write_tensors(folder.string(), "optimizer-00000.safetensors", 1, source_.num_buffers(), values),
         write_text(folder.string(), "state.json", to_json_text(state))};
     nlohmann::json complete;
     for (const File& file : files) {
@@ -174,6 +177,7 @@ void CheckpointWriter::write(const RunState& state) {
     fs::rename(folder, final_folder);
     point_latest_to(directory_, name);
     fsync_directory(directory_);
+    written_hash_ = values.digest();
   } catch (const fs::filesystem_error& failure) {
     discard();
     throw_error("{}", failure.what());

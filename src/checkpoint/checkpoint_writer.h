@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "base/hash.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_config.h"
 #include "device/memory.h"
@@ -36,6 +37,9 @@ class CheckpointWriter {
   /// Returns once the last checkpoint is durable.
   void wait();
 
+  /// hash_of_model of the last checkpoint that was written, found on the way. To be called after `wait`.
+  [[nodiscard]] std::uint64_t written_hash() const { return written_hash_; }
+
   /// Room for the largest tensor of the model, for others to use until the next `save`.
   [[nodiscard]] float* room() const { return tensor_.as<float>(); }
 
@@ -53,7 +57,8 @@ class CheckpointWriter {
   File write_tensors(const std::string& folder,
                      const std::string& name,
                      std::size_t first_buffer,
-                     std::size_t end_buffer) const;
+                     std::size_t end_buffer,
+                     Hasher& values) const;
   static File write_text(const std::string& folder,
                          const std::string& name,
                          const std::string& text);
@@ -66,6 +71,7 @@ class CheckpointWriter {
   Memory staging_;
   Memory tensor_;     ///< the one that is being written
   ModelView source_;  ///< what is written: `model`, or the copy
+  std::uint64_t written_hash_ = 0;
   std::thread thread_;
   std::exception_ptr failure_;
 };

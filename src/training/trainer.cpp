@@ -79,6 +79,8 @@ class Run {
   void update_copy();
   /// On the writer.
   void write_checkpoint(bool required);
+  /// On the writer, 0 elsewhere. What the last checkpoint found on its way, if it is of this step.
+  /// Collective.
   [[nodiscard]] std::uint64_t hash_of_state();
   void finish(TrainingEnd end);
   [[nodiscard]] RunState run_state() const;
@@ -99,6 +101,7 @@ class Run {
   SharedGradient shared_;
   Stages stages_;
   std::optional<WholeModel> whole_;  ///< where ranks have parts of the model only
+  long saved_step_ = -1;             ///< of the last checkpoint that had to be written
   long copied_step_ = -1;            ///< of which its copy is
   StepExecutor executor_;
   std::optional<BatchReader> reader_;
@@ -409,12 +412,18 @@ void Run::save(bool required) {
   } else if (is_writer()) {
     write_checkpoint(required);
   }
+  if (required) {
+    saved_step_ = step_;
+  }
   if (is_writer()) {
     reporter_->exclude(now_ns() - begin);
   }
 }
 
 std::uint64_t Run::hash_of_state() {
+  if (saved_step_ == step_) {
+    return is_writer() ? checkpoints_->written_hash() : 0;
+  }
   std::uint64_t hash = 0;
   const auto find = [&](const ModelView& model) {
     hash = hash_of_model(model, checkpoints_->room());

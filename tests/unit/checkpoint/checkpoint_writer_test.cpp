@@ -47,6 +47,7 @@ TEST_CASE("a checkpoint holds the weights of the moment of its save") {
     CheckpointModel loaded(1);
     load_checkpoint(folder / "checkpoints/step-00000001", loaded.state().view(), false);
     CHECK(loaded.hash() == at_save);
+    CHECK(writer.written_hash() == at_save);
     CHECK(loaded.hash() != model.hash());
     CHECK(find_damage(folder / "checkpoints/step-00000001", true).empty());
   }
