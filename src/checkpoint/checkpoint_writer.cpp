@@ -164,7 +164,8 @@ void CheckpointWriter::write(const RunState& state) {
     Hasher values;  // weights, then states: as hash_of_model
     const File files[] = {
         write_tensors(folder.string(), "model-00000.safetensors", 0, 1, values),
-        write_tensors(folder.string(), "optimizer-00000.safetensors", 1, source_.num_buffers(), values),
+        write_tensors(
+            folder.string(), "optimizer-00000.safetensors", 1, source_.num_buffers(), values),
         write_text(folder.string(), "state.json", to_json_text(state))};
     nlohmann::json complete;
     for (const File& file : files) {

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "nn/head_split.h"
 #include "nn/model.h"
 
 namespace lockstep {
@@ -19,8 +18,5 @@ std::unique_ptr<Model> make_transformer_part(const ModelConfig& config,
                                              DType dtype,
                                              const ModelPart& part,
                                              std::shared_ptr<ParameterTable> table);
-
-/// How the heads of a transformer are cut into `num_blocks` tensor blocks.
-HeadSplit head_split_of(const ModelConfig& config, int num_blocks);
 
 }  // namespace lockstep

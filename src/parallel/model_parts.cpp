@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/reduce.h"
-#include "nn/transformer.h"
+#include "nn/transformer_sizes.h"
 #include "parallel/buckets.h"
 #include "parallel/layer_split.h"
 #include "parallel/virtual_layout.h"

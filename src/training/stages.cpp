@@ -1,6 +1,6 @@
 #include "training/stages.h"
 
-#include "nn/transformer.h"
+#include "nn/transformer_sizes.h"
 
 namespace lockstep {
 namespace {
