@@ -8,10 +8,11 @@
 
 namespace lockstep {
 
-enum class DeviceKind : std::uint8_t { kCpu, kDry };
+enum class DeviceKind : std::uint8_t { kCpu, kCuda, kDry };
 
 /// Base of the queues of all devices. Kernels are put in by `launch(queue, op)` (kernels/) and are
-/// complete once `synchronize` returns; on the CPU each is complete when `launch` returns.
+/// complete once `synchronize` returns; on the CPU each is complete when `launch` returns. Memory of the
+/// device is touched by kernels, the copies below and communicators only: the host may have no access to it.
 /// Used by one thread.
 class Queue {
  public:
@@ -20,11 +21,21 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   [[nodiscard]] DeviceKind kind() const { return kind_; }
+  /// The device whose memory this queue plans: its kind, but of a dry queue the one that it stands for.
+  [[nodiscard]] virtual DeviceKind planned_kind() const { return kind_; }
 
-  /// Memory of the queue's device. Throws Error when there is not enough.
+  /// Memory of the queue's device, zero-filled. Throws Error when there is not enough.
   virtual Memory allocate(std::size_t bytes) = 0;
+  /// Memory of the host, zero-filled, that kernels can write as well: for a few results. What they wrote is
+  /// there after `synchronize`. The same as `allocate` where the device is the host.
+  virtual Memory allocate_for_host(std::size_t bytes) = 0;
 
-  /// Bytes that `allocate` has handed out so far, also of what was given back since; the scratch
+  /// Copies host memory to the device, in order with kernels. `from` may be changed when it returns.
+  virtual void copy_to_device(void* to, const void* from, std::size_t bytes) = 0;
+  /// Copies device memory to the host, in order with kernels; complete when it returns.
+  virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
+
+  /// Bytes that `allocate` and `allocate_for_host` have handed out so far, also of what was given back since; the scratch
   /// memory below is not among them.
   [[nodiscard]] virtual std::size_t allocated_bytes() const = 0;
 

@@ -3,11 +3,11 @@
 # Flags of every target. Contraction is off: a fused multiply-add stands only where the source says so,
 # because the bits of a result may not depend on what the compiler chose to fuse.
 add_library(lockstep_flags INTERFACE)
-target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-                                                -Wold-style-cast -Wno-missing-field-initializers
-                                                -ffp-contract=off)
+set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wno-missing-field-initializers)
+target_compile_options(lockstep_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-ffp-contract=off>")
 if(LOCKSTEP_WERROR)
-  target_compile_options(lockstep_flags INTERFACE -Werror)
+  target_compile_options(lockstep_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Werror>"
+                                                  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings>")
 endif()
 if(LOCKSTEP_SANITIZE)
   # A finding ends the program, or tests that only print it would pass.
@@ -21,6 +21,7 @@ target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 function(lockstep_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/(cuda|nccl)/")  # those are lockstep_cuda's
   if(sources)
     add_library(lockstep_${folder} STATIC ${sources})
     target_link_libraries(lockstep_${folder} PUBLIC lockstep_flags ${arg_DEPENDS})

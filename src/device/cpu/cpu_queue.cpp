@@ -23,6 +23,14 @@ Memory CpuQueue::allocate(std::size_t bytes) {
   return memory;
 }
 
+void CpuQueue::copy_to_device(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+void CpuQueue::copy_to_host(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
 std::byte* CpuQueue::workspace(std::size_t bytes) {
   if (bytes > workspace_.bytes()) {
     LOCKSTEP_CHECK(!sealed_);

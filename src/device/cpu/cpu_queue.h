@@ -11,6 +11,9 @@ class CpuQueue final : public Queue {
   explicit CpuQueue(int num_threads);
 
   Memory allocate(std::size_t bytes) override;
+  Memory allocate_for_host(std::size_t bytes) override { return allocate(bytes); }
+  void copy_to_device(void* to, const void* from, std::size_t bytes) override;
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override;
   [[nodiscard]] std::size_t allocated_bytes() const override { return allocated_bytes_; }
   void synchronize() override {}
   std::byte* workspace(std::size_t bytes) override;

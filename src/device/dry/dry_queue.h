@@ -18,9 +18,15 @@ struct Cost {
 /// A derived queue may hand out real memory and take its time over every launch (tests/paced).
 class DryQueue : public Queue {
  public:
-  DryQueue() : Queue(DeviceKind::kDry) {}
+  /// `planned`: the device it stands for, as scratch memory of kernels differs.
+  explicit DryQueue(DeviceKind planned = DeviceKind::kCpu)
+      : Queue(DeviceKind::kDry), planned_(planned) {}
 
+  [[nodiscard]] DeviceKind planned_kind() const override { return planned_; }
   Memory allocate(std::size_t bytes) override;
+  Memory allocate_for_host(std::size_t bytes) override { return allocate(bytes); }
+  void copy_to_device(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) override {}
+  void copy_to_host(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) override {}
   void synchronize() override {}
   /// Remembers the largest request; the result must not be touched.
   std::byte* workspace(std::size_t bytes) override;
@@ -37,6 +43,7 @@ class DryQueue : public Queue {
   [[nodiscard]] std::size_t allocated_bytes() const override { return allocated_bytes_; }
 
  private:
+  DeviceKind planned_;
   std::size_t workspace_bytes_ = 0;
   std::size_t allocated_bytes_ = 0;
   Cost total_;
