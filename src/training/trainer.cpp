@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/model_source.h"
+#include "comm/accelerator.h"
 #include "device/cpu/cpu_queue.h"
 #include "kernels/cpu/peak.h"
 #include "parallel/gradient_reducer.h"
@@ -142,7 +143,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
               setup_.pass_memory,
               setup_.pipeline,
               state_,
-              stage_options(config, setup_.dtype),
+              stage_options(config, setup_.dtype, setup_.data->info()),
               queue),
       executor_(stages_.runner(),
                 state_,
@@ -151,12 +152,13 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
                 exchange_,
                 setup_.layout,
                 config.parallel.accumulate == "tree-fold",
-                setup_.pipeline.schedules) {
-  if (setup_.parts->is_spread()) {
+                setup_.pipeline.schedules,
+                queue) {
+  if (needs_whole_model(*setup_.parts, queue.planned_kind())) {
     whole_.emplace(setup_.parts->canonical(),
                    setup_.parts->model_shares(),
                    state_,
-                   group,
+                   group.host(),
                    config.checkpoint.async_write,
                    queue);
   }
@@ -284,7 +286,7 @@ void Run::announce() const {
             fmt::join(equivalent_degrees(layout.virtual_data), ", "),
             fmt::join(equivalent_tensor_degrees(setup_.model_config, layout.virtual_tensor), ", "),
             config_->parallel.reduction == "ordered"
-                ? machine_fingerprint()
+                ? machine_fingerprint(*queue_)
                 : "not promised: parallel.reduction is native");
   log::info("peak: {} f32 multiply-add operations/s on all ranks, measured",
             human_count(peak_operations_));
@@ -312,7 +314,7 @@ RunState Run::run_state() const {
   state.accumulate = config_->parallel.accumulate;
   state.precision = config_->run.precision;
   state.optimizer = config_->optimizer.name;
-  state.fingerprint = machine_fingerprint();
+  state.fingerprint = machine_fingerprint(*queue_);
   state.model = setup_.model_config;
   return state;
 }
@@ -518,6 +520,10 @@ void Run::finish(TrainingEnd end) {
 TrainingEnd train(const TrainingConfig& config, Communicator& group, Queue& queue) {
   collectively(group, [&] { parse_trace_range(config.log.trace); });
   RunSetup setup = set_up_run(config, group, queue);
+  if (queue.kind() == DeviceKind::kCuda) {
+    constexpr std::size_t kForAlignment = std::size_t{1} << 20U;
+    accelerator()->reserve(queue, setup.memory.device() + kForAlignment);
+  }
   catch_stop_signals();
   Run run(config, std::move(setup), group, queue);
   return run.loop();
