@@ -73,7 +73,7 @@ class CudaQueue final : public Queue {
   /// device waiting for ever. It may throw Error.
   void set_waiter(std::function<void()> waiter) { waiter_ = std::move(waiter); }
 
-  /// Takes one arena of device memory from which `allocate` hands out. Before the first `allocate`.
+  /// Takes one arena of device memory from which `allocate` hands out from then on. Once.
   void reserve(std::size_t device_bytes);
 
   Memory allocate(std::size_t bytes) override;
@@ -116,7 +116,6 @@ class CudaQueue final : public Queue {
   Memory workspace_;
   bool sealed_ = false;
   std::size_t allocated_bytes_ = 0;
-  bool has_pieces_ = false;
   std::array<StagingBuffer, kNumStaging> staging_;
   std::size_t next_staging_ = 0;
 };
