@@ -77,6 +77,7 @@ CudaQueue::~CudaQueue() {
   cudaStreamSynchronize(stream_);
   cudaStreamSynchronize(communication_stream_);
   cudaStreamSynchronize(copy_stream_);
+  states_.clear();
   workspace_ = {};
   for (const StagingBuffer& buffer : staging_) {
     cudaFreeHost(buffer.data);
