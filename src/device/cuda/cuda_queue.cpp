@@ -75,6 +75,7 @@ CudaQueue::CudaQueue(const CudaDevice& device, int num_threads)
 // Failures have no one to go to here: the process ends.
 CudaQueue::~CudaQueue() {
   cudaDeviceSynchronize();
+  states_.clear();
   workspace_ = {};
   for (const StagingBuffer& buffer : staging_) {
     cudaFreeHost(buffer.data);
