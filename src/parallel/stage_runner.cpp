@@ -103,6 +103,7 @@ void StageRunner::forward(int chunk,
     begin_pass(chunk, Model::PassKind::kForward);
     Pass pass =
         make_pass(chunk, boundary, no_target(poll, no_gradients), options_.recompute, access);
+    pass.place = place_of(input);
     chunks_[static_cast<std::size_t>(chunk)].model->forward(pass, input);
   }
   if (options_.links != nullptr) {
@@ -122,6 +123,7 @@ double StageRunner::run_backward(const BackwardKind& kind,
   begin_pass(chunk, kind.kind);
   Pass pass = make_pass(chunk, boundary, target, options_.recompute, access);
   pass.part = kind.part;
+  pass.place = place_of(input);
   return chunks_[static_cast<std::size_t>(chunk)].model->backward(pass, input, loss_scale).sum;
 }
 

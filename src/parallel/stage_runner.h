@@ -27,6 +27,7 @@ class StageRunner {
     PipelineLinks* links = nullptr;  ///< null: this rank has the whole depth of the model
     long rows_per_sample = 1;        ///< that norms of this rank work on
     WeightSlots* weights = nullptr;  ///< null: the state has all weights
+    std::uint64_t seed = 0;          ///< of what passes of a training draw
   };
 
   /// `chunks` are the parts of the model on this rank, in order; one is everything without links. All of
@@ -133,6 +134,9 @@ class StageRunner {
                                Recompute recompute,
                                Access& access);
   void begin_pass(int chunk, Model::PassKind kind);
+  [[nodiscard]] TrainingPlace place_of(const ModelInput& input) const {
+    return {.seed = options_.seed, .step = input.step, .first_sample = input.first_sample};
+  }
 
   const ModelState* state_;
   Options options_;

@@ -68,6 +68,9 @@ class Measurement {
               .tensor = tensor_,
               .recompute = evaluates ? Recompute::kFull : measure_.recompute,
               .scratch_stack = pipelined ? &scratch_ : nullptr};
+    if (!evaluates) {
+      pass.place = TrainingPlace{};
+    }
     if (pipelined) {
       const Matrix rows(
           address_.data(), measure_.dtype, batch * measure_.boundary_rows, measure_.boundary_cols);

@@ -217,7 +217,8 @@ BatchReaderOptions reader_options(const TrainingConfig& config,
 Stages::Options stage_options(const TrainingConfig& config, DType dtype) {
   return {.dtype = dtype,
           .recompute = recompute_from(config.train.recompute),
-          .micro_batch_size = config.train.micro_batch_size};
+          .micro_batch_size = config.train.micro_batch_size,
+          .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 
 }  // namespace lockstep

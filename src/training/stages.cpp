@@ -83,7 +83,8 @@ Stages::Stages(const ModelConfig& model,
                                        .recompute = options.recompute,
                                        .links = links_ ? &*links_ : nullptr,
                                        .rows_per_sample = rows,
-                                       .weights = weights_ ? &*weights_ : nullptr},
+                                       .weights = weights_ ? &*weights_ : nullptr,
+                                       .seed = options.seed},
                   queue);
 }
 

@@ -1,6 +1,7 @@
 // What a rank runs passes with: groups, messages and stacks, put together from a plan.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>
@@ -20,6 +21,7 @@ class Stages {
     DType dtype = DType::kF32;
     Recompute recompute = Recompute::kNone;
     long micro_batch_size = 1;
+    std::uint64_t seed = 0;  ///< of what passes of a training draw
   };
 
   /// Collective over the tensor group. `parts` and `mesh` outlive this.
