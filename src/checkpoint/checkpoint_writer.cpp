@@ -60,8 +60,8 @@ CheckpointWriter::CheckpointWriter(std::string run_directory,
   std::signal(SIGXFSZ, SIG_IGN);
   fs::create_directories(directory_);
   remove_unfinished(directory_);
-  staging_ = queue.allocate(copied_bytes(config, model_, is_copy));
-  tensor_ = queue.allocate(tensor_bytes(model_));
+  staging_ = queue.allocate_for_host(copied_bytes(config, model_, is_copy));
+  tensor_ = queue.allocate_for_host(tensor_bytes(model_));
   source_ = model_;
   if (staging_.bytes() > 0) {
     const long elements = model_.table->flat_size();

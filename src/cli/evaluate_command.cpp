@@ -17,6 +17,7 @@
 #include "training/collectively.h"
 #include "training/evaluator.h"
 #include "training/memory_plan.h"
+#include "training/rank_plan.h"
 #include "training/stages.h"
 
 namespace lockstep {
@@ -52,8 +53,8 @@ void load_on_all(const Configuration& config,
                  Communicator& world,
                  Queue& queue) {
   std::optional<WholeModel> whole;
-  if (parts.is_spread()) {
-    whole.emplace(parts.canonical(), parts.model_shares(), state, world, false, queue);
+  if (needs_whole_model(parts, queue.planned_kind())) {
+    whole.emplace(parts.canonical(), parts.model_shares(), state, world.host(), false, queue);
   }
   collectively(world, [&] {
     on_whole_model(whole ? &*whole : nullptr, state, world.rank(), [&](const ModelView& model) {
@@ -136,15 +137,18 @@ int run_evaluate(const Request& request, MpiRuntime& runtime) {
   const std::vector<long> sizes{micro, std::max(1L, data->num_samples() % micro)};
   const ModelChunks& chunks = parts->chunks_of(own_rank);
   const PassMemory memory = measure_passes(
-      chunks, pass_measure(config.model, shape, chunks, dtype, PassUse::kEvaluate, sizes));
-  Stages stages(config.model,
-                *parts,
-                mesh,
-                memory,
-                pipeline,
-                state,
-                {.dtype = dtype, .micro_batch_size = micro},
-                queue);
+      chunks,
+      pass_measure(
+          config.model, shape, chunks, queue.planned_kind(), dtype, PassUse::kEvaluate, sizes));
+  Stages stages(
+      config.model,
+      *parts,
+      mesh,
+      memory,
+      pipeline,
+      state,
+      {.dtype = dtype, .micro_batch_size = micro, .inputs = input_bytes_of(data->info(), micro)},
+      queue);
   Evaluator evaluator(*data, micro, 0);
   const Evaluation evaluation = evaluator.run(stages.runner(), layout, mesh);
   if (rank.world->rank() == 0) {

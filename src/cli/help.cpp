@@ -5,6 +5,7 @@
 #include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/key_table.h"
+#include "comm/accelerator.h"
 
 namespace lockstep {
 namespace {
@@ -84,13 +85,13 @@ std::string help_text() {
 std::string version_text(const std::string& mpi_library) {
   const BuildInfo info = build_info();
   return fmt::format(
-      "lockstep {}\ncommit: {}\nbuild: {} ({})\ndevices: cpu\n"
-      "CUDA at build: {}; this version has no CUDA backend yet, run.device = cuda is refused\n"
-      "compiler: {}\nMPI: {}\nNCCL: not used\n",
+      "lockstep {}\ncommit: {}\nbuild: {} ({})\ndevices: {}\nCUDA at build: {}\n"
+      "compiler: {}\nMPI: {}\n",
       info.version,
       info.commit,
       info.build_type,
       info.options,
+      accelerator() == nullptr ? "cpu" : "cpu, cuda (" + accelerator()->versions() + ")",
       info.cuda,
       info.compiler,
       mpi_library.substr(0, mpi_library.find('\n')));

@@ -310,9 +310,7 @@ const std::vector<Key>& key_table() {
 const std::vector<NotYetAvailable>& not_yet_available() {
   static const std::vector<NotYetAvailable> entries = {
       {"model.dropout", {}},
-      {"run.device", {"auto", "cpu"}},
       {"run.precision", {"f32", "bf16"}},
-      {"parallel.backend", {"auto", "mpi"}},
       {"generate", {}},
       {"quantize", {}},
       {"prune", {}},

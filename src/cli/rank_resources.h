@@ -1,4 +1,4 @@
-// What a rank computes with: its threads, its queue and the group of all ranks.
+// What a rank computes with: its device, its queue and the group of all ranks.
 #pragma once
 
 #include <memory>
@@ -6,17 +6,17 @@
 #include "cli/configuration.h"
 #include "comm/communicator.h"
 #include "comm/mpi/runtime.h"
-#include "device/cpu/cpu_queue.h"
+#include "device/queue.h"
 
 namespace lockstep {
 
 /// The world must go before the queue whose threads it uses.
 struct RankResources {
-  std::unique_ptr<CpuQueue> queue;
+  std::unique_ptr<Queue> queue;
   std::unique_ptr<Communicator> world;
 };
 
-/// Starts the rank's threads (run.threads; 0: the cores it may run on, shared with the ranks that
+/// Chooses the device (run.device), starts the rank's threads (run.threads; 0: the cores it may run on, shared with the ranks that
 /// may run there too), joins the group, refuses ranks that were started with other configurations,
 /// and says on rank 0 what runs where. Threads piled on too few cores are reported. Collective.
 RankResources start_rank(const Configuration& config, MpiRuntime& runtime);

@@ -28,14 +28,15 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  /// Begins. The buffer must hold this rank's contribution and is not to be touched until done.
+  /// Begins. The buffer must hold this rank's contribution and is not to be touched until done. On a device
+  /// with a queue: after what is in the queue now, and the queue goes on meanwhile.
   /// Not to be called before the last start is done. Never waits for another rank. No allocation.
   virtual void start() = 0;
   /// Does what can be done without waiting; true when this rank's result is complete and the
   /// buffer is free again (also when it was never started). Throws Error when ranks turn out to
   /// have started different operations.
   virtual bool poll() = 0;
-  /// Polls until done. Throws Error, naming the operation and the ranks that are missing, after the
+  /// Polls until done; on a device with a queue only what is put in from now on waits. Throws Error, naming the operation and the ranks that are missing, after the
   /// communicator's time limit.
   virtual void wait() = 0;
 };
@@ -61,7 +62,17 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// Memory, zero-filled, that ranks of one host can read and write directly. Buffers of ordered
+  /// The same ranks for data in memory of the host: what the operations below move lies in memory of the
+  /// device of the rank's queue. The same group where that is the host.
+  [[nodiscard]] virtual Communicator& host() { return *this; }
+
+  /// What a group's operations will be: collectives, or messages to the next and previous rank (around).
+  enum class Connections { kCollectives, kNeighbours };
+  /// Sets up what such operations need; before the first of them is made. Collective; waits. Nothing where no
+  /// set-up is needed.
+  virtual void connect(Connections /*connections*/) {}
+
+  /// Memory of the device, zero-filled, that ranks of one host can read and write directly. Buffers of ordered
   /// reductions must come from here. It stays valid until the communicator
   /// is destroyed, whatever happens to the Memory: releasing it must not need the other ranks.
   /// Collective; every rank asks for the same size.

@@ -48,6 +48,13 @@ Traffic::Traffic() {
   }
 }
 
+void Traffic::add(std::span<const TrafficCount> counts) {
+  for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+    counts_[kind].calls += counts[kind].calls;
+    counts_[kind].bytes += counts[kind].bytes;
+  }
+}
+
 double Traffic::bytes() const {
   double bytes = 0;
   for (const TrafficCount& count : counts_) {

@@ -45,6 +45,8 @@ class Traffic {
   }
   /// One entry a kind, those without calls included; valid while this lives.
   [[nodiscard]] std::span<const TrafficCount> counts() const { return counts_; }
+  /// Adds counts of the same kinds in the same order.
+  void add(std::span<const TrafficCount> counts);
   /// Sum over the kinds.
   [[nodiscard]] double bytes() const;
 

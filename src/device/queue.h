@@ -8,6 +8,8 @@
 
 namespace lockstep {
 
+class ThreadPool;
+
 enum class DeviceKind : std::uint8_t { kCpu, kCuda, kDry };
 
 /// Base of the queues of all devices. Kernels are put in by `launch(queue, op)` (kernels/) and are
@@ -41,6 +43,9 @@ class Queue {
 
   /// Waits until everything put in is complete.
   virtual void synchronize() = 0;
+  /// Called before what kernels wrote is sent. Communication orders itself with the queue (Operation), so that
+  /// devices need nothing here; a queue that only paces itself (tests/paced) does.
+  virtual void hand_over() {}
 
   /// Scratch memory of kernels: at least `bytes`, valid for the kernel being launched only.
   /// Grows until `seal_workspace`, after which a larger request is a bug: the dry run had told
@@ -48,6 +53,9 @@ class Queue {
   virtual std::byte* workspace(std::size_t bytes) = 0;
   virtual void seal_workspace() = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
+
+  /// Threads of the host for work beside the kernels; null on a queue that computes nothing.
+  [[nodiscard]] virtual ThreadPool* host_threads() { return nullptr; }
 
   /// Floating-point operations (a multiply-add is two) of the matrix products and attentions put in so
   /// far; `launch` counts them.

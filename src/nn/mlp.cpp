@@ -23,8 +23,8 @@ class Mlp final : public Model {
   void reserve_slots(int count) override;
   [[nodiscard]] std::vector<int> weight_order(PassKind kind) const override;
   void forward(Pass& pass, const ModelInput& batch) override;
-  LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
-  LossPart evaluate(Pass& pass, const ModelInput& batch) override;
+  void backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
+  const std::int32_t* evaluate(Pass& pass, const ModelInput& batch) override;
   [[nodiscard]] double operations_per_target() const override;
 
  private:
@@ -40,7 +40,8 @@ class Mlp final : public Model {
   [[nodiscard]] bool is_last(std::size_t layer) const { return layer + 1 == layers_.size(); }
   void layer_forward(Pass& pass, std::size_t index);
   /// Softmax and loss of the last layer's output; `dlogits` absent for evaluation.
-  LossPart loss(Pass& pass, const ModelInput& batch, float scale, Matrix dlogits) const;
+  /// Predictions where there is no `dlogits`.
+  const std::int32_t* loss(Pass& pass, const ModelInput& batch, float scale, Matrix dlogits) const;
 
   DType dtype_;
   std::vector<Layer> layers_;
@@ -165,7 +166,10 @@ void Mlp::forward(Pass& pass, const ModelInput& batch) {
   }
 }
 
-LossPart Mlp::loss(Pass& pass, const ModelInput& batch, float scale, Matrix dlogits) const {
+const std::int32_t* Mlp::loss(Pass& pass,
+                              const ModelInput& batch,
+                              float scale,
+                              Matrix dlogits) const {
   const StackScope scratch(pass.scratch());
   auto* losses = pass.stack.push_array<float>(batch.batch);
   auto* predictions =
@@ -178,18 +182,17 @@ LossPart Mlp::loss(Pass& pass, const ModelInput& batch, float scale, Matrix dlog
                              .dlogits = dlogits,
                              .losses = losses,
                              .predictions = predictions});
-  LossPart part;
-  launch(pass.queue, LossSum{.losses = losses, .count = batch.batch, .sum = &part.sum});
-  pass.queue.synchronize();
-  part.predictions = predictions;
-  return part;
+  if (pass.loss != nullptr) {
+    launch(pass.queue, LossSum{.losses = losses, .count = batch.batch, .sum = pass.loss});
+  }
+  return predictions;
 }
 
-LossPart Mlp::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
+void Mlp::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
   LOCKSTEP_CHECK(pass.part == BackwardPart::kWhole);
   Matrix d =
       dtype_ == DType::kF32 ? z_.back() : pass.stack.push(dtype_, batch.batch, z_.back().cols);
-  const LossPart part = loss(pass, batch, loss_scale, d);
+  loss(pass, batch, loss_scale, d);
   for (std::size_t index = layers_.size(); index-- > 0;) {
     const Layer& layer = layers_[index];
     const Matrix x = act_[index];
@@ -225,14 +228,13 @@ LossPart Mlp::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
   }
   pass.gradients_ready(0);
   pass.stack.pop_to(base_);
-  return part;
 }
 
-LossPart Mlp::evaluate(Pass& pass, const ModelInput& batch) {
+const std::int32_t* Mlp::evaluate(Pass& pass, const ModelInput& batch) {
   forward(pass, batch);
-  const LossPart part = loss(pass, batch, 1.0F, {});
+  const std::int32_t* const predictions = loss(pass, batch, 1.0F, {});
   pass.stack.pop_to(base_);
-  return part;
+  return predictions;
 }
 
 double Mlp::operations_per_target() const {

@@ -39,6 +39,12 @@ class Model {
   /// without a call. Allocates.
   virtual void reserve_slots(int count) = 0;
 
+  /// Brings tables that its kernels read to the queue's device, if that is not the host. Once, before the
+  /// first pass on that device. Allocates.
+  virtual void prepare(Queue& /*queue*/) {}
+  /// Bytes that `prepare` took.
+  [[nodiscard]] virtual std::size_t table_bytes() const { return 0; }
+
   /// The units whose weights a pass reads, in order; a unit may come twice.
   enum class PassKind : std::uint8_t {
     kForward,
@@ -52,16 +58,18 @@ class Model {
   /// Pushes the activations of `batch`.
   virtual void forward(Pass& pass, const ModelInput& batch) = 0;
 
-  /// Computes the loss and all gradients of the micro-batch whose forward was the last one, and
+  /// Computes the loss (Pass::loss) and all gradients of the micro-batch whose forward was the last one, and
   /// pops its activations. Gradients are of loss_scale * (sum of the losses of trained targets).
   /// Or one part of that, as pass.part says (of a transformer only): the input part gives the loss and
   /// leaves more on the stack, the weight part pops all. Parts of several micro-batches, each in its
   /// slot, may follow in any order. Cost of the two: that of the whole, and the product that gives the
   /// logits once more, which are too large to keep.
-  virtual LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) = 0;
+  virtual void backward(Pass& pass, const ModelInput& batch, float loss_scale) = 0;
 
-  /// Loss (and predictions) without gradients; leaves the stack as it was.
-  virtual LossPart evaluate(Pass& pass, const ModelInput& batch) = 0;
+  /// Loss without gradients; leaves the stack as it was. Of a classifier it returns the classes with the
+  /// largest logits, one an image, in memory of the device that is valid until something else is pushed on
+  /// the pass's stack; else null.
+  virtual const std::int32_t* evaluate(Pass& pass, const ModelInput& batch) = 0;
 
   /// Floating-point operations of forward and backward a target, for the utilisation shown.
   [[nodiscard]] virtual double operations_per_target() const = 0;

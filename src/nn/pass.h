@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// One micro-batch in host memory. Tokens: inputs are token ids [batch x seq_length]. Images:
+/// One micro-batch in memory of the pass's device. Tokens: inputs are token ids [batch x seq_length]. Images:
 /// features are f32 [batch x features]. A negative target is not trained.
 struct ModelInput {
   long batch = 0;
@@ -89,6 +89,9 @@ struct Pass {
   ActivationStack* scratch_stack = nullptr;
   PassBoundary boundary = {};
   UnitAccess* units = nullptr;  ///< null: all is there
+  /// Where the model has its head: gets the sum of the losses of the trained targets, not scaled; memory of
+  /// Queue::allocate_for_host, there once the queue is synchronised. Null: nobody wants it.
+  double* loss = nullptr;
 
   /// Whether a backward pass finds gradients of activations, and those of parameters.
   [[nodiscard]] bool finds_inputs() const { return part != BackwardPart::kWeight; }
@@ -128,14 +131,6 @@ struct Pass {
   /// Lets communication progress where nothing new is complete. Messages between hosts move only
   /// then, so a backward pass calls it between products.
   void poll() const { gradients_ready(std::numeric_limits<long>::max()); }
-};
-
-/// What a micro-batch adds to the loss.
-struct LossPart {
-  double sum = 0;  ///< of the losses of its trained targets, not scaled
-  /// Evaluation of a classifier: the class with the largest logit, one an image; valid until
-  /// something else is pushed on the pass's stack. Null otherwise.
-  const std::int32_t* predictions = nullptr;
 };
 
 }  // namespace lockstep

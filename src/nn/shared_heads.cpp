@@ -86,7 +86,6 @@ void gather_shared_heads(
          sharing.own_in(qkv, block),
          sharing.own_in(group, first + block, qkv.dtype, qkv.rows));
   }
-  pass.queue.synchronize();
   group.gather_shared(qkv.dtype, qkv.rows * sharing.stored_by_rank());
   for (int block = 0; block < heads.sharers(); ++block) {
     const Matrix own = sharing.own_in(group, block, qkv.dtype, qkv.rows);
@@ -122,7 +121,6 @@ void scatter_shared_heads(Pass& pass,
     const Matrix own = sharing.own_in(group, block, DType::kF32, dqkv.rows);
     sharing.visit(block, own, gradients.first, sum_to_own);
   }
-  pass.queue.synchronize();
   group.sum_shared(elements);
   const int first = group.shared_rank() * split.local_blocks();
   for (int block = 0; block < split.local_blocks(); ++block) {

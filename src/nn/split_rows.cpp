@@ -59,7 +59,6 @@ void add_token_sums(Pass& pass, std::span<const TokenSum> sums, long size) {
            CombineBlocks{.blocks = BlockSum(Matrix(own, DType::kF32, 1, size)),
                          .out = buffer.row_range(i, 1)});
   }
-  pass.queue.synchronize();
   pass.tensor->sum(count * size);
   for (long i = 0; i < count; ++i) {
     add_to_gradient(pass, buffer.row_range(i, 1), sums[static_cast<std::size_t>(i)].gradient);

@@ -164,7 +164,6 @@ void TensorGroup::sum(long elements) {
 BlockSum TensorGroup::sum(Queue& queue, const BlockSum& products) {
   const Matrix buffer = sum_buffer(products.first.rows, products.first.cols);
   launch(queue, CombineBlocks{.blocks = products, .out = buffer});
-  queue.synchronize();
   sum(buffer.size());
   return BlockSum(buffer);
 }
@@ -214,7 +213,6 @@ void TensorGroup::run_all(const std::vector<std::unique_ptr<Operation>>& operati
 void TensorGroup::sum_rows(Queue& queue, long seq_length, Matrix own) {
   const IndexRange tokens = part_of(seq_length, size(), rank());
   const long sequences = own.rows / tokens.size();
-  queue.synchronize();
   run_all(find_rows(row_sum_operations_, {sequences, seq_length, own.cols, DType::kF32}, true)
               .operations);
   const Matrix all = sum_buffer(sequences * seq_length, own.cols);
@@ -235,7 +233,6 @@ Matrix TensorGroup::gather_rows(Queue& queue, Matrix own, long seq_length) {
            CombineBlocks{.blocks = BlockSum(own.row_range(i * tokens.size(), tokens.size())),
                          .out = all.row_range(i * seq_length + tokens.begin, tokens.size())});
   }
-  queue.synchronize();
   run_all(find_rows(row_gather_operations_, {sequences, seq_length, own.cols, own.dtype}, false)
               .operations);
   return all;

@@ -26,7 +26,6 @@ void vocabulary_cross_entropy(Pass& pass, SoftmaxCrossEntropy op) {
   if (group != nullptr) {
     const long rows = op.logits.rows;
     launch(pass.queue, ClassMaxima{.of = op, .maxima = group->gather_part(rows)});
-    pass.queue.synchronize();
     const StackScope scratch(pass.scratch());
     auto* largest = pass.scratch().push_array<float>(rows);
     const float* maxima = group->gather(rows);
@@ -37,10 +36,8 @@ void vocabulary_cross_entropy(Pass& pass, SoftmaxCrossEntropy op) {
                      .num_parts = group->size(),
                      .largest = largest,
                      .sums = group->gather_part(count)});
-    pass.queue.synchronize();
     op.statistics = {.parts = group->size(), .maxima = largest, .sums = group->gather(count)};
     launch(pass.queue, op);
-    pass.queue.synchronize();
     return;
   }
   launch(pass.queue, op);
@@ -54,16 +51,22 @@ class Transformer final : public Model {
               std::shared_ptr<ParameterTable> table);
 
   void reserve_slots(int count) override;
+  void prepare(Queue& queue) override;
+  [[nodiscard]] std::size_t table_bytes() const override { return tables_.bytes(); }
   [[nodiscard]] std::vector<int> weight_order(PassKind kind) const override;
   void forward(Pass& pass, const ModelInput& batch) override;
-  LossPart backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
-  LossPart evaluate(Pass& pass, const ModelInput& batch) override;
+  void backward(Pass& pass, const ModelInput& batch, float loss_scale) override;
+  const std::int32_t* evaluate(Pass& pass, const ModelInput& batch) override;
   [[nodiscard]] double operations_per_target() const override;
 
  private:
   void declare_parameters();
   void make_rotary_table(double theta);
-  [[nodiscard]] RotaryTable rotary() const { return {cos_.data(), sin_.data()}; }
+  [[nodiscard]] RotaryTable rotary() const {
+    const auto* const both = tables_.as<float>();
+    return both == nullptr ? RotaryTable{cos_.data(), sin_.data()}
+                           : RotaryTable{both, both + cos_.size()};
+  }
   [[nodiscard]] BlockedTable embedding_table(void* data, DType dtype) const;
   void embed(Pass& pass, const ModelInput& batch, Matrix out) const;
   [[nodiscard]] Matrix all_rows(Pass& pass, Matrix x) const {
@@ -72,7 +75,7 @@ class Transformer final : public Model {
   /// Loss of the final norm's output in chunks of rows, so that the logits are never whole. With
   /// `trains` what the pass finds of a backward pass, too: `dnorm`, the output's gradient (one product a
   /// vocabulary block), and the head's. Each part of a backward pass computes the logits.
-  double head(
+  void head(
       Pass& pass, const ModelInput& batch, float loss_scale, bool trains, const BlockSum& dnorm);
   void embedding_backward(Pass& pass, const ModelInput& batch, Matrix d);
 
@@ -89,6 +92,7 @@ class Transformer final : public Model {
   int head_ = -1;
   std::vector<float> cos_;
   std::vector<float> sin_;
+  Memory tables_;  ///< cos_, then sin_, on a device that is not the host
 
   // Of a micro-batch between forward and backward.
   struct Kept {
@@ -106,7 +110,7 @@ class Transformer final : public Model {
   }
   void forward_norm(Pass& pass, Kept& kept);
   void place_gradients(Pass& pass, Kept& kept);
-  double head_backward(Pass& pass, const ModelInput& batch, float loss_scale);
+  void head_backward(Pass& pass, const ModelInput& batch, float loss_scale);
   void enter_unit(const Pass& pass, int unit) const;
   void leave_unit(const Pass& pass, int unit) const;
 
@@ -161,6 +165,17 @@ void Transformer::reserve_slots(int count) {
     kept.d.resize(layers_.size() + 1);
     kept.saved.resize(layers_.size());
   }
+}
+
+void Transformer::prepare(Queue& queue) {
+  tables_ = {};
+  if (queue.planned_kind() == DeviceKind::kCpu || cos_.empty()) {
+    return;
+  }
+  const std::size_t bytes = cos_.size() * sizeof(float);
+  tables_ = queue.allocate(2 * bytes);
+  queue.copy_to_device(tables_.data(), cos_.data(), bytes);
+  queue.copy_to_device(tables_.data() + bytes, sin_.data(), bytes);
 }
 
 void Transformer::declare_parameters() {
@@ -286,7 +301,6 @@ void Transformer::embed(Pass& pass, const ModelInput& batch, Matrix out) const {
     group->sum_rows(pass.queue, shape_.seq_length, own);
     launch(pass.queue, CombineBlocks{.blocks = BlockSum(own), .out = out});
   } else if (group != nullptr) {
-    pass.queue.synchronize();
     group->sum(part.size());
     launch(pass.queue, CombineBlocks{.blocks = BlockSum(part), .out = out});
   }
@@ -349,7 +363,7 @@ void Transformer::forward_norm(Pass& pass, Kept& kept) {
                      .rstd = kept.rstd});
 }
 
-double Transformer::head(
+void Transformer::head(
     Pass& pass, const ModelInput& batch, float loss_scale, bool trains, const BlockSum& dnorm) {
   const StackScope scratch(pass.scratch());
   const Parameter& parameter = table_[head_];
@@ -390,10 +404,9 @@ double Transformer::head(
       column_linear_backward(chunk_pass, {.weight = head_}, x, dlogits, dx);
     }
   }
-  double sum = 0;
-  launch(pass.queue, LossSum{.losses = losses, .count = rows, .sum = &sum});
-  pass.queue.synchronize();
-  return sum;
+  if (pass.loss != nullptr) {
+    launch(pass.queue, LossSum{.losses = losses, .count = rows, .sum = pass.loss});
+  }
 }
 
 void Transformer::embedding_backward(Pass& pass, const ModelInput& batch, Matrix d) {
@@ -431,7 +444,7 @@ void Transformer::leave_unit(const Pass& pass, int unit) const {
   }
 }
 
-double Transformer::head_backward(Pass& pass, const ModelInput& batch, float loss_scale) {
+void Transformer::head_backward(Pass& pass, const ModelInput& batch, float loss_scale) {
   const StackScope scratch(pass.scratch());
   Kept& kept = this->kept(pass);
   BlockSum dnorm;
@@ -440,7 +453,7 @@ double Transformer::head_backward(Pass& pass, const ModelInput& batch, float los
         pass, dtype_, batch.batch * shape_.seq_length, shape_.hidden, table_[head_].num_blocks);
   }
   enter_unit(pass, head_unit_);
-  const double loss = head(pass, batch, loss_scale, true, dnorm);
+  head(pass, batch, loss_scale, true, dnorm);
   leave_unit(pass, head_unit_);
   pass.gradients_complete_from(head_);
   if (pass.part == BackwardPart::kInput) {
@@ -461,7 +474,6 @@ double Transformer::head_backward(Pass& pass, const ModelInput& batch, float los
                            shape_.seq_length);
   leave_unit(pass, norm_unit_);
   pass.gradients_complete_from(norm_gain_);
-  return loss;
 }
 
 // A whole pass works in one matrix. An input part keeps what a weight part reads: the gradients of the
@@ -483,16 +495,15 @@ void Transformer::place_gradients(Pass& pass, Kept& kept) {
   }
 }
 
-LossPart Transformer::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
+void Transformer::backward(Pass& pass, const ModelInput& batch, float loss_scale) {
   LOCKSTEP_CHECK(pass.part == BackwardPart::kWhole ||
                  (pass.scratch_stack != nullptr && pass.recompute != Recompute::kFull));
   Kept& kept = this->kept(pass);
-  LossPart loss;
   {
     const StackScope scratch(pass.scratch());
     place_gradients(pass, kept);
     if (part_.has_head) {
-      loss.sum = head_backward(pass, batch, loss_scale);
+      head_backward(pass, batch, loss_scale);
     }
     for (std::size_t layer = layers_.size(); layer-- > 0;) {
       enter_unit(pass, layer_units_[layer]);
@@ -514,19 +525,17 @@ LossPart Transformer::backward(Pass& pass, const ModelInput& batch, float loss_s
     pass.gradients_complete_to_front(own_elements());
     pass.stack.pop_to(kept.base);
   }
-  return loss;
 }
 
-LossPart Transformer::evaluate(Pass& pass, const ModelInput& batch) {
+const std::int32_t* Transformer::evaluate(Pass& pass, const ModelInput& batch) {
   forward(pass, batch);
-  LossPart loss;
   if (part_.has_head) {
     pass.enter_weights(head_unit_);
-    loss.sum = head(pass, batch, 1.0F, false, {});
+    head(pass, batch, 1.0F, false, {});
     pass.leave_weights(head_unit_);
   }
   pass.stack.pop_to(kept(pass).base);
-  return loss;
+  return nullptr;
 }
 
 double Transformer::operations_per_target() const {

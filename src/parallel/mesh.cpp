@@ -41,6 +41,9 @@ Mesh::Mesh(const MeshShape& shape, Communicator& world)
   data_->set_name("data");
   pipeline_->set_name("pipeline");
   tensor_->set_name("tensor");
+  data_->connect(Communicator::Connections::kCollectives);
+  tensor_->connect(Communicator::Connections::kCollectives);
+  pipeline_->connect(Communicator::Connections::kNeighbours);
 }
 
 Communicator* Mesh::group_along(std::span<const int> color_of, int degree) {
@@ -56,6 +59,7 @@ Communicator& Mesh::add_weights_group() {
   owned_.push_back(world_->split(colors_along(shape_, &MeshPosition::data)));
   weights_ = owned_.back().get();
   weights_->set_name("weights");
+  weights_->connect(Communicator::Connections::kCollectives);
   return *weights_;
 }
 
@@ -73,6 +77,7 @@ Communicator& Mesh::add_sharing_group(int ranks) {
   owned_.push_back(world_->split(colors));
   sharing_ = owned_.back().get();
   sharing_->set_name("tensor");
+  sharing_->connect(Communicator::Connections::kCollectives);
   return *sharing_;
 }
 

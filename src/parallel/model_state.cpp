@@ -6,7 +6,6 @@
 #include "base/bfloat16.h"
 #include "base/error.h"
 #include "base/trace.h"
-#include "device/cpu/cpu_queue.h"
 #include "kernels/reduce.h"
 
 namespace lockstep {
@@ -139,15 +138,34 @@ void ModelState::initialise(std::uint64_t seed) {
     launch(*queue_,
            FillZero{.data = state.data, .bytes = bytes_of(size_of_pieces(pieces_), DType::kF32)});
   }
-  if (queue_->kind() != DeviceKind::kCpu) {
+  ThreadPool* const threads = queue_->host_threads();
+  if (threads == nullptr) {
     return;  // the dry device has no values
   }
-  ThreadPool& threads = static_cast<CpuQueue&>(*queue_).threads();
-  for (const Piece& piece : pieces_) {
-    lockstep::initialise(
-        *table_, seed, {piece.flat, piece.flat + piece.count}, master() + piece.master, threads);
+  if (queue_->kind() == DeviceKind::kCpu) {
+    for (const Piece& piece : pieces_) {
+      lockstep::initialise(
+          *table_, seed, {piece.flat, piece.flat + piece.count}, master() + piece.master, *threads);
+    }
+  } else {
+    initialise_through_host(seed, *threads);
   }
   refresh_compute_copy();
+}
+
+// A part at a time: what is drawn depends on the element alone.
+void ModelState::initialise_through_host(std::uint64_t seed, ThreadPool& threads) {
+  constexpr long kPart = 1L << 22U;
+  std::vector<float> values;
+  for (const Piece& piece : pieces_) {
+    for (long begin = 0; begin < piece.count; begin += kPart) {
+      const long count = std::min(kPart, piece.count - begin);
+      values.assign(static_cast<std::size_t>(count), 0.0F);
+      const long flat = piece.flat + begin;
+      lockstep::initialise(*table_, seed, {flat, flat + count}, values.data(), threads);
+      copy_in(0, {flat, flat + count}, values.data());
+    }
+  }
 }
 
 void ModelState::refresh_compute_copy() {
@@ -167,7 +185,6 @@ void ModelState::gather_weights() {
     return;
   }
   const TraceSpan span("gather weights", "step");
-  queue_->synchronize();
   for (const auto& gather : gathers_) {
     gather->start();
   }
@@ -243,11 +260,11 @@ float* ModelState::address(std::size_t buffer, IndexRange part) const {
 }
 
 void ModelState::copy_out(std::size_t buffer, IndexRange part, float* values) const {
-  std::copy_n(address(buffer, part), part.size(), values);
+  queue_->copy_to_host(values, address(buffer, part), bytes_of(part.size(), DType::kF32));
 }
 
 void ModelState::copy_in(std::size_t buffer, IndexRange part, const float* values) {
-  std::copy_n(values, part.size(), address(buffer, part));
+  queue_->copy_to_device(address(buffer, part), values, bytes_of(part.size(), DType::kF32));
 }
 
 ModelView ModelState::view() const {

@@ -101,6 +101,7 @@ class ModelState {
   [[nodiscard]] bool is_shared(const Memory& memory) const;
   [[nodiscard]] std::size_t taken(const Memory& memory) const;
   void gather_weights();
+  void initialise_through_host(std::uint64_t seed, ThreadPool& threads);
   [[nodiscard]] float* address(std::size_t buffer, IndexRange part) const;
 
   const ParameterTable* table_;

@@ -25,6 +25,41 @@ StageRunner::StageRunner(std::vector<Model*> chunks,
   if (options.links != nullptr) {
     scratch_ = std::make_unique<ActivationStack>(queue, bytes.scratch);
   }
+  if (queue.planned_kind() != DeviceKind::kCpu) {
+    inputs_ = queue.allocate(options.inputs.inputs);
+    targets_ = queue.allocate(options.inputs.targets);
+    predictions_ = queue.allocate_for_host(options.inputs.predictions);
+  }
+  loss_ = queue.allocate_for_host(sizeof(double));
+}
+
+std::byte* StageRunner::upload(const Memory& memory, const void* from, std::size_t bytes) {
+  if (from == nullptr) {
+    return nullptr;
+  }
+  LOCKSTEP_CHECK(bytes <= memory.bytes());
+  queue_->copy_to_device(memory.data(), from, bytes);
+  return memory.data();
+}
+
+// In order with the passes before, so that one copy is enough.
+ModelInput StageRunner::on_device(const ModelInput& input) {
+  if (!inputs_.data()) {
+    return input;
+  }
+  const auto part = [&](std::size_t whole) {
+    return whole / static_cast<std::size_t>(options_.micro_batch_size) *
+           static_cast<std::size_t>(input.batch);
+  };
+  ModelInput device = input;
+  const bool has_tokens = input.tokens != nullptr;
+  const void* const values = has_tokens ? static_cast<const void*>(input.tokens) : input.features;
+  std::byte* const data = upload(inputs_, values, part(options_.inputs.inputs));
+  device.tokens = has_tokens ? reinterpret_cast<const std::int32_t*>(data) : nullptr;
+  device.features = has_tokens ? nullptr : reinterpret_cast<const float*>(data);
+  device.targets = reinterpret_cast<const std::int32_t*>(
+      upload(targets_, input.targets, part(options_.inputs.targets)));
+  return device;
 }
 
 std::size_t StageRunner::stack_bytes() const {
@@ -103,86 +138,78 @@ void StageRunner::forward(int chunk,
     begin_pass(chunk, Model::PassKind::kForward);
     Pass pass =
         make_pass(chunk, boundary, no_target(poll, no_gradients), options_.recompute, access);
-    chunks_[static_cast<std::size_t>(chunk)].model->forward(pass, input);
+    chunks_[static_cast<std::size_t>(chunk)].model->forward(pass, on_device(input));
   }
   if (options_.links != nullptr) {
-    queue_->synchronize();
+    queue_->hand_over();
     options_.links->send_output(chunk, micro_batch);
   }
 }
 
-double StageRunner::run_backward(const BackwardKind& kind,
-                                 int chunk,
-                                 const PassBoundary& boundary,
-                                 const ModelInput& input,
-                                 float loss_scale,
-                                 const BackwardTarget& target) {
+void StageRunner::run_backward(const BackwardKind& kind,
+                               int chunk,
+                               const PassBoundary& boundary,
+                               const BackwardSource& source,
+                               const BackwardTarget& target) {
   const TraceSpan span(kind.name, "pass");
   Access access(options_.weights, target.enter);
   begin_pass(chunk, kind.kind);
   Pass pass = make_pass(chunk, boundary, target, options_.recompute, access);
   pass.part = kind.part;
-  return chunks_[static_cast<std::size_t>(chunk)].model->backward(pass, input, loss_scale).sum;
+  pass.loss = source.loss;
+  chunks_[static_cast<std::size_t>(chunk)].model->backward(
+      pass, on_device(source.input), source.loss_scale);
 }
 
-double StageRunner::backward_and_send(const BackwardKind& kind,
-                                      int chunk,
-                                      long micro_batch,
-                                      const ModelInput& input,
-                                      float loss_scale,
-                                      const BackwardTarget& target) {
+void StageRunner::backward_and_send(const BackwardKind& kind,
+                                    int chunk,
+                                    long micro_batch,
+                                    const BackwardSource& source,
+                                    const BackwardTarget& target) {
   PassBoundary boundary;
   if (options_.links != nullptr) {
     boundary = options_.links->backward_boundary(
-        chunk, micro_batch, input.batch * options_.rows_per_sample);
+        chunk, micro_batch, source.input.batch * options_.rows_per_sample);
   }
-  const double loss = run_backward(kind, chunk, boundary, input, loss_scale, target);
+  run_backward(kind, chunk, boundary, source, target);
   if (options_.links != nullptr) {
-    queue_->synchronize();
+    queue_->hand_over();
     options_.links->send_gradient(chunk, micro_batch);
   }
-  return loss;
 }
 
-double StageRunner::backward(int chunk,
-                             long micro_batch,
-                             const ModelInput& input,
-                             float loss_scale,
-                             const BackwardTarget& target) {
-  return backward_and_send({BackwardPart::kWhole, Model::PassKind::kBackward, "backward"},
-                           chunk,
-                           micro_batch,
-                           input,
-                           loss_scale,
-                           target);
+void StageRunner::backward(int chunk,
+                           long micro_batch,
+                           const BackwardSource& source,
+                           const BackwardTarget& target) {
+  backward_and_send({BackwardPart::kWhole, Model::PassKind::kBackward, "backward"},
+                    chunk,
+                    micro_batch,
+                    source,
+                    target);
 }
 
-double StageRunner::backward_input(int chunk,
-                                   long micro_batch,
-                                   const ModelInput& input,
-                                   float loss_scale,
-                                   FunctionRef<void()> progress) {
+void StageRunner::backward_input(int chunk,
+                                 long micro_batch,
+                                 const BackwardSource& source,
+                                 FunctionRef<void()> progress) {
   const auto poll = [&](long) { progress(); };
   const auto no_gradients = [](int) {};
-  return backward_and_send(
-      {BackwardPart::kInput, Model::PassKind::kBackwardInput, "backward input"},
-      chunk,
-      micro_batch,
-      input,
-      loss_scale,
-      no_target(poll, no_gradients));
+  backward_and_send({BackwardPart::kInput, Model::PassKind::kBackwardInput, "backward input"},
+                    chunk,
+                    micro_batch,
+                    source,
+                    no_target(poll, no_gradients));
 }
 
 void StageRunner::backward_weight(int chunk,
                                   long micro_batch,
-                                  const ModelInput& input,
-                                  float loss_scale,
+                                  const BackwardSource& source,
                                   const BackwardTarget& target) {
   run_backward({BackwardPart::kWeight, Model::PassKind::kBackwardWeight, "backward weight"},
                chunk,
                options_.links->weight_boundary(chunk, micro_batch),
-               input,
-               loss_scale,
+               source,
                target);
 }
 
@@ -197,10 +224,14 @@ void StageRunner::expect(int chunk, long micro_batch, bool is_forward) {
   }
 }
 
-LossPart StageRunner::evaluate(long micro_batch, const ModelInput& input) {
+StageRunner::LossPart StageRunner::evaluate(long micro_batch, const ModelInput& input) {
   const auto nothing = [](long) {};
   const auto no_gradients = [](int) {};
-  LossPart part;
+  const bool computes = queue_->kind() != DeviceKind::kDry;
+  if (computes) {
+    *loss_.as<double>() = 0;
+  }
+  const std::int32_t* predictions = nullptr;
   for (int chunk = 0; chunk < num_chunks(); ++chunk) {
     PassBoundary boundary;
     if (options_.links != nullptr) {
@@ -211,13 +242,20 @@ LossPart StageRunner::evaluate(long micro_batch, const ModelInput& input) {
     begin_pass(chunk, Model::PassKind::kEvaluate);
     Pass pass =
         make_pass(chunk, boundary, no_target(nothing, no_gradients), Recompute::kFull, access);
-    part = chunks_[static_cast<std::size_t>(chunk)].model->evaluate(pass, input);
+    pass.loss = loss_.as<double>();
+    predictions = chunks_[static_cast<std::size_t>(chunk)].model->evaluate(pass, on_device(input));
     if (options_.links != nullptr) {
-      queue_->synchronize();
+      queue_->hand_over();
       options_.links->send_output(chunk, micro_batch);
     }
   }
-  return part;
+  if (predictions != nullptr && predictions_.data() != nullptr) {
+    const auto bytes = static_cast<std::size_t>(input.batch) * sizeof(std::int32_t);
+    queue_->copy_to_host(predictions_.data(), predictions, bytes);
+    predictions = predictions_.as<std::int32_t>();
+  }
+  queue_->synchronize();
+  return {computes ? *loss_.as<double>() : 0.0, predictions};
 }
 
 void StageRunner::finish() {

@@ -101,7 +101,7 @@ StepExchange::StepExchange(const ParameterTable& whole,
     num_nodes += nodes_[rank].size();
     values_a_rank_ = std::max(values_a_rank_, kFirstNode + nodes_[rank].size());
   }
-  chunk_sums_.resize(static_cast<std::size_t>(table_->flat_size() / kChunkElements));
+  chunk_sums_ = queue.allocate_for_host(planned_bytes(*table_));
   mine_.resize(values_a_rank_);
   all_.resize(values_a_rank_ * shares.size());
   losses_.resize(loss_ranks_.size());
@@ -114,7 +114,7 @@ void StepExchange::sum_chunks(const float* gradients) {
     launch(*queue_,
            SquaredSums{.x = gradients + part.offset,
                        .count = part.count,
-                       .chunk_sums = chunk_sums_.data() + part.flat / kChunkElements});
+                       .chunk_sums = chunk_sums_.as<double>() + part.flat / kChunkElements});
   }
   queue_->synchronize();
 }
@@ -129,14 +129,20 @@ void StepExchange::gather() {
   }
 }
 
-StepExchange::Result StepExchange::exchange(const float* gradients, double loss, double flags) {
+std::size_t StepExchange::planned_bytes(const ParameterTable& table) {
+  return static_cast<std::size_t>(table.flat_size() / kChunkElements) * sizeof(double);
+}
+
+StepExchange::Result StepExchange::exchange(const float* gradients,
+                                            FunctionRef<double()> loss,
+                                            double flags) {
   sum_chunks(gradients);
-  mine_[kLoss] = loss;
+  mine_[kLoss] = loss();
   mine_[kFlags] = flags;
   const auto chunk = [&](int parameter, int block, long index) {
     const Parameter& own = (*table_)[local_of_[static_cast<std::size_t>(parameter)]];
     const long first = own.offset + (block - own.first_block) * own.block_stride;
-    return chunk_sums_[static_cast<std::size_t>(first / kChunkElements + index)];
+    return chunk_sums_.as<double>()[first / kChunkElements + index];
   };
   const auto& own_nodes = nodes_[static_cast<std::size_t>(world_->rank())];
   for (std::size_t i = 0; i < own_nodes.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/function_ref.h"
 #include "device/queue.h"
 #include "nn/parameter_table.h"
 #include "parallel/gradient_reducer.h"
@@ -37,9 +38,13 @@ class StepExchange {
     double flags = 0;  ///< the largest of the ranks' flags
   };
 
-  /// Collective; waits for the others. `gradients` is the result of a GradientReducer; `loss` the root of this rank's subtree of losses; `flags` is a small number by which a
-  /// rank asks for something: the largest wins.
-  Result exchange(const float* gradients, double loss, double flags);
+  /// Collective; waits for the device and for the others. `gradients` is the result of a GradientReducer; `loss`,
+  /// called when the device is done, gives the root of this rank's subtree of losses; `flags` is a small
+  /// number by which a rank asks for something: the largest wins.
+  Result exchange(const float* gradients, FunctionRef<double()> loss, double flags);
+
+  /// What it takes from the queue.
+  static std::size_t planned_bytes(const ParameterTable& table);
 
  private:
   void sum_chunks(const float* gradients);
@@ -55,7 +60,7 @@ class StepExchange {
   std::vector<int> loss_ranks_;
   NormCombination combination_;
   std::size_t values_a_rank_ = 0;
-  std::vector<double> chunk_sums_;  ///< of all chunks of the own buffer; those not summed stay 0
+  Memory chunk_sums_;  ///< of all chunks of the own buffer, for the host; those not summed stay 0
   std::vector<double> mine_;
   std::vector<double> all_;  ///< [piece of values][rank][value]
   std::vector<double> losses_;

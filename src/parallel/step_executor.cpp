@@ -27,7 +27,8 @@ StepExecutor::StepExecutor(StageRunner& runner,
                            StepExchange& exchange,
                            const VirtualLayout& layout,
                            bool by_rounds,
-                           ScheduleByCount schedules)
+                           ScheduleByCount schedules,
+                           Queue& queue)
     : runner_(&runner),
       state_(&state),
       reducer_(&reducer),
@@ -38,7 +39,19 @@ StepExecutor::StepExecutor(StageRunner& runner,
       schedules_(std::move(schedules)),
       leaves_(static_cast<std::size_t>(layout.owned())),
       next_leaf_(static_cast<std::size_t>(runner.num_chunks())),
-      leaf_losses_(static_cast<std::size_t>(layout.owned())) {}
+      losses_(queue.allocate_for_host(loss_bytes(schedules_))),
+      leaf_losses_(static_cast<std::size_t>(layout.owned())),
+      computes_(queue.kind() != DeviceKind::kDry) {}
+
+std::size_t StepExecutor::loss_bytes(const ScheduleByCount& schedules) {
+  long count = 0;
+  for (const auto& [micro_batches, entries] : schedules) {
+    for (const ScheduleEntry& entry : entries) {
+      count = std::max(count, entry.micro_batch + 1);
+    }
+  }
+  return static_cast<std::size_t>(count) * sizeof(double);
+}
 
 void StepExecutor::find_leaves(const StepBatch& batch) {
   const long first = layout_.micro_batches(batch.num_micro_batches, layout_.first_owned()).begin;
@@ -46,7 +59,6 @@ void StepExecutor::find_leaves(const StepBatch& batch) {
     const IndexRange range = layout_.micro_batches(batch.num_micro_batches,
                                                    layout_.first_owned() + static_cast<int>(leaf));
     leaves_[leaf] = {range.begin - first, range.end - first};
-    leaf_losses_[leaf] = 0;
   }
   std::fill(next_leaf_.begin(), next_leaf_.end(), 0);
 }
@@ -76,6 +88,14 @@ StepExecutor::Place StepExecutor::place_of(long number) const {
   return {static_cast<int>(leaves_.size()), -1};
 }
 
+StageRunner::BackwardSource StepExecutor::source_at(const StepBatch& batch,
+                                                    const Place& place,
+                                                    float loss_scale) const {
+  return {.input = input_at(batch, place),
+          .loss_scale = loss_scale,
+          .loss = losses_.as<double>() + place.index};
+}
+
 ModelInput StepExecutor::input_at(const StepBatch& batch, const Place& place) {
   return model_input(batch.micro_batches[static_cast<std::size_t>(place.index)]);
 }
@@ -101,8 +121,8 @@ void StepExecutor::run_backward_input(const StepBatch& batch,
     return;
   }
   const auto poll = [&] { reducer_->poll(); };
-  leaf_losses_[static_cast<std::size_t>(place.leaf)] += runner_->backward_input(
-      entry.chunk, entry.micro_batch, input_at(batch, place), loss_scale, poll);
+  runner_->backward_input(
+      entry.chunk, entry.micro_batch, source_at(batch, place, loss_scale), poll);
 }
 
 // A pass that finds gradients of parameters, and for which this rank has no micro-batch.
@@ -158,12 +178,12 @@ void StepExecutor::run_backward(const StepBatch& batch,
                                            .accumulate = !first,
                                            .ready = ready,
                                            .enter = enter};
-  const ModelInput input = input_at(batch, place);
+  StageRunner::BackwardSource source = source_at(batch, place, loss_scale);
   if (entry.pass == SchedulePass::kBackward) {
-    leaf_losses_[static_cast<std::size_t>(place.leaf)] +=
-        runner_->backward(chunk, entry.micro_batch, input, loss_scale, target);
+    runner_->backward(chunk, entry.micro_batch, source, target);
   } else {
-    runner_->backward_weight(chunk, entry.micro_batch, input, loss_scale, target);
+    source.loss = nullptr;  // the input part has found it
+    runner_->backward_weight(chunk, entry.micro_batch, source, target);
   }
   if (last) {
     reducer_->end_leaf(chunk, false);
@@ -203,6 +223,20 @@ void StepExecutor::run_schedule(const StepBatch& batch, float loss_scale) {
   }
 }
 
+// Once the queue is synchronised.
+double StepExecutor::own_loss() {
+  if (!computes_) {
+    return 0;
+  }
+  for (std::size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    leaf_losses_[leaf] = 0;
+    for (long index = leaves_[leaf].begin; index < leaves_[leaf].end; ++index) {
+      leaf_losses_[leaf] += losses_.as<double>()[index];
+    }
+  }
+  return tree_sum_in_place(std::span<double>(leaf_losses_));
+}
+
 StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   const auto targets = static_cast<double>(batch.num_targets);
   const auto loss_scale =
@@ -216,9 +250,8 @@ StepResult StepExecutor::run(const StepBatch& batch, const Settings& settings) {
   runner_->finish();
   reducer_->finish();
   shared_->add(reducer_->result());
-  const double own_loss = tree_sum_in_place(std::span<double>(leaf_losses_));
-  const StepExchange::Result sums =
-      exchange_->exchange(reducer_->result(), own_loss, settings.flags);
+  const auto loss = [this] { return own_loss(); };
+  const StepExchange::Result sums = exchange_->exchange(reducer_->result(), loss, settings.flags);
 
   StepResult result;
   result.flags = sums.flags;

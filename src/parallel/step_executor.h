@@ -41,7 +41,11 @@ class StepExecutor {
                StepExchange& exchange,
                const VirtualLayout& layout,
                bool by_rounds,
-               ScheduleByCount schedules);
+               ScheduleByCount schedules,
+               Queue& queue);
+
+  /// Of the losses of micro-batches, for the host.
+  static std::size_t loss_bytes(const ScheduleByCount& schedules);
 
   /// What a step does beside its batch.
   struct Settings {
@@ -64,7 +68,11 @@ class StepExecutor {
     long index = 0;  ///< among the rank's; -1: it has none
   };
   [[nodiscard]] Place place_of(long number) const;
+  [[nodiscard]] StageRunner::BackwardSource source_at(const StepBatch& batch,
+                                                      const Place& place,
+                                                      float loss_scale) const;
   [[nodiscard]] static ModelInput input_at(const StepBatch& batch, const Place& place);
+  [[nodiscard]] double own_loss();
   void run_schedule(const StepBatch& batch, float loss_scale);
   void run_forward(const StepBatch& batch, const ScheduleEntry& entry);
   void expect_next(const std::vector<ScheduleEntry>& entries, std::size_t current);
@@ -83,7 +91,9 @@ class StepExecutor {
   ScheduleByCount schedules_;
   std::vector<IndexRange> leaves_;  ///< own micro-batches of each owned virtual rank, from 0
   std::vector<int> next_leaf_;      ///< of each chunk: the first that was not begun
+  Memory losses_;                   ///< of own micro-batches
   std::vector<double> leaf_losses_;
+  bool computes_;
 };
 
 /// The model's view of a micro-batch.

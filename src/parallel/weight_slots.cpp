@@ -42,7 +42,6 @@ WeightSlots::WeightSlots(const ParameterTable& table,
       own.gathers.push_back(group.make_all_gather(
           data, bytes_of(part.size(), dtype), bytes_of(kChunkElements, dtype), [this, part, data] {
             state_->write_owned(part, data);
-            queue_->synchronize();
           }));
     }
   }

@@ -52,10 +52,10 @@ WholeModel::WholeModel(const ParameterTable& whole,
       message_floats_(std::min(kMessageFloats, whole.flat_size())) {
   LOCKSTEP_CHECK(whole.split().num_blocks == 1);
   if (keeps_copy && world.rank() == 0) {
-    copy_ = queue.allocate(static_cast<std::size_t>(whole.flat_size()) * state.buffers().size() *
-                           sizeof(float));
+    copy_ = queue.allocate_for_host(static_cast<std::size_t>(whole.flat_size()) *
+                                    state.buffers().size() * sizeof(float));
   }
-  message_ = queue.allocate(static_cast<std::size_t>(message_floats_) * sizeof(float));
+  message_ = queue.allocate_for_host(static_cast<std::size_t>(message_floats_) * sizeof(float));
 }
 
 ModelView WholeModel::view() {

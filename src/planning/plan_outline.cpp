@@ -95,6 +95,8 @@ PlanOutline outline_for_plan(const TrainingConfig& config, long ranks_per_host) 
   run.config = config;
   run.model = config.model;
   run.dtype = dtype_of(config.run);
+  run.device = config.run.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+  run.transport = transport_of(config.parallel, run.device);
   fill_in_vocabulary(config, outline);
   run.wanted_virtual_data = config.parallel.virtual_data;
   run.wanted_virtual_tensor = config.parallel.virtual_tensor;

@@ -66,7 +66,7 @@ Evaluator::Sums Evaluator::run_leaf(StageRunner& runner, IndexRange range) {
     const MicroBatchRange batch = micro_batch_range(num_samples_, micro_batch_size_, index);
     const ModelInput input = read(batch.first_sample, batch.num_samples);
     const long num_targets = batch.num_samples * dataset_->targets_per_sample();
-    const LossPart part = runner.evaluate(next_micro_batch_++, input);
+    const StageRunner::LossPart part = runner.evaluate(next_micro_batch_++, input);
     const auto trained = std::count_if(
         input.targets, input.targets + num_targets, [](std::int32_t id) { return id >= 0; });
     sums = sums + Sums{part.sum, static_cast<double>(trained)};

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/human.h"
+#include "comm/accelerator.h"
 #include "training/collectively.h"
 
 namespace lockstep {
@@ -32,14 +33,20 @@ struct HostNeed {
   [[nodiscard]] double excess() const { return free == 0 ? -1 : bytes - free; }
 };
 
-// Collective.
-HostNeed find_need(std::size_t mine, std::size_t free_bytes, Communicator& group) {
+// Of the memory that is looked at: the GPU's, or the host's.
+std::size_t need_of(const MemoryPlan& plan, const RunOutline& outline) {
+  return outline.device == DeviceKind::kCuda ? plan.device() : plan.total();
+}
+
+// Of hosts, or of GPUs, of which each rank has one. Collective.
+HostNeed find_need(std::size_t mine, std::size_t free_bytes, bool each_rank, Communicator& group) {
   const double own[] = {static_cast<double>(mine), static_cast<double>(free_bytes)};
   std::vector<double> all(2 * static_cast<std::size_t>(group.size()));
   group.all_gather(own, all);
   std::map<int, HostNeed> hosts;
   for (std::size_t rank = 0; rank < group.host_of().size(); ++rank) {
-    const auto [host, is_new] = hosts.try_emplace(group.host_of()[rank]);
+    const auto [host, is_new] =
+        hosts.try_emplace(each_rank ? static_cast<int>(rank) : group.host_of()[rank]);
     host->second.bytes += all[2 * rank];
     // Its ranks may have looked at different times.
     const double free = all[2 * rank + 1];
@@ -281,14 +288,14 @@ class Advisor {
     std::size_t mine = 0;
     collectively(group_, [&] {
       const RunOutline changed = outline_with(outline_, change).value();
-      mine = RunPlanner(changed, parts_of(changed)).plan(group_.rank()).memory.total();
+      mine = need_of(RunPlanner(changed, parts_of(changed)).plan(group_.rank()).memory, changed);
       outcome.other_bits =
           changed.config.train.micro_batch_size != outline_.config.train.micro_batch_size ||
           changed.config.parallel.accumulate != outline_.config.parallel.accumulate ||
           changed.virtual_data != outline_.virtual_data ||
           changed.virtual_tensor != outline_.virtual_tensor;
     });
-    outcome.need = find_need(mine, free_bytes_, group_);
+    outcome.need = find_need(mine, free_bytes_, outline_.device == DeviceKind::kCuda, group_);
     if (!outcome.need.fits() && (smallest_.empty() || outcome.need.excess() < smallest_excess_)) {
       smallest_excess_ = outcome.need.excess();
       smallest_ = fmt::format("{}, still {}", change.text, human(outcome.need.bytes));
@@ -407,17 +414,26 @@ std::optional<RunOutline> outline_with(const RunOutline& outline, const MemoryCh
   return changed;
 }
 
-void check_memory_fits(const RunOutline& outline, const MemoryPlan& mine, Communicator& group) {
-  const std::size_t free_bytes = available_host_memory();
-  const HostNeed need = find_need(mine.total(), free_bytes, group);
+void check_memory_fits(const RunOutline& outline,
+                       const MemoryPlan& mine,
+                       Communicator& group,
+                       Queue& queue) {
+  if (queue.kind() == DeviceKind::kDry) {
+    return;
+  }
+  const bool on_gpu = queue.kind() == DeviceKind::kCuda;
+  const std::size_t free_bytes =
+      on_gpu ? accelerator()->free_bytes(queue) : available_host_memory();
+  const HostNeed need = find_need(need_of(mine, outline), free_bytes, on_gpu, group);
   if (need.fits()) {
     return;
   }
   const std::string advice = Advisor(outline, free_bytes, group).advise();
   collectively(group, [&] {
     throw_request_error(
-        "the ranks of a host need {} of memory, {} are free (rank {}: {}). Cheapest changes that "
-        "fit: {}",
+        "{} need{} {} of memory, {} are free (rank {}: {}). Cheapest changes that fit: {}",
+        on_gpu ? "a rank" : "the ranks of a host",
+        on_gpu ? "s" : "",
         human(need.bytes),
         human(need.free),
         group.rank(),

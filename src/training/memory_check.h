@@ -50,10 +50,14 @@ std::vector<MemoryChange> memory_changes(const RunOutline& outline);
 /// The outline with the change made; none where model or schedule do not allow it.
 std::optional<RunOutline> outline_with(const RunOutline& outline, const MemoryChange& change);
 
-/// Compares what the ranks of each host need with what is free there; `mine` is this rank's plan.
+/// Compares what the ranks of each host need with what is free there, or what each rank needs of its GPU; `mine`
+/// is this rank's plan.
 /// Collective. Errors: RequestError on all ranks when a host has too little, with up to three of the
 /// cheapest changes that would do, found by planning them. Cost: some hundred plans at most; what cannot
 /// fit with all else changed is not looked at.
-void check_memory_fits(const RunOutline& outline, const MemoryPlan& mine, Communicator& group);
+void check_memory_fits(const RunOutline& outline,
+                       const MemoryPlan& mine,
+                       Communicator& group,
+                       Queue& queue);
 
 }  // namespace lockstep

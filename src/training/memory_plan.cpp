@@ -18,7 +18,7 @@ std::size_t MemoryPlan::total() const {
   return sum;
 }
 
-std::array<MemoryPlan::Kind, 9> MemoryPlan::kinds() const {
+std::array<MemoryPlan::Kind, 11> MemoryPlan::kinds() const {
   return {{{"weights", parameters},
            {"bf16 weights", compute},
            {"gradients", gradients},
@@ -26,7 +26,9 @@ std::array<MemoryPlan::Kind, 9> MemoryPlan::kinds() const {
            {"activations", activations},
            {"workspace", workspace},
            {"messages", messages},
+           {"tables and inputs", tables},
            {"batches", batches},
+           {"results", results},
            {"checkpoint copy", staging}}};
 }
 
@@ -50,6 +52,7 @@ class Measurement {
       : model_(model),
         measure_(measure),
         tensor_(tensor),
+        queue_(measure.device),
         stack_(queue_),
         scratch_(queue_),
         address_(queue_.allocate(std::size_t{1} << 40U)) {}
@@ -67,7 +70,8 @@ class Measurement {
               .gradients_ready = nothing,
               .tensor = tensor_,
               .recompute = evaluates ? Recompute::kFull : measure_.recompute,
-              .scratch_stack = pipelined ? &scratch_ : nullptr};
+              .scratch_stack = pipelined ? &scratch_ : nullptr,
+              .loss = address_.as<double>()};
     if (pipelined) {
       const Matrix rows(
           address_.data(), measure_.dtype, batch * measure_.boundary_rows, measure_.boundary_cols);
@@ -95,10 +99,10 @@ class Measurement {
   [[nodiscard]] std::size_t workspace() const { return queue_.workspace_bytes(); }
 
  private:
-  DryQueue queue_;
   Model& model_;
   const PassMeasure& measure_;
   TensorGroup* tensor_;
+  DryQueue queue_;
   ActivationStack stack_;
   ActivationStack scratch_;
   Memory address_;  ///< for weights, gradients and inputs: the dry device reads nothing

@@ -23,15 +23,20 @@ struct MemoryPlan {
   std::size_t activations = 0;  ///< the activation stack at its peak
   std::size_t workspace = 0;    ///< scratch of the largest kernel
   std::size_t messages = 0;     ///< what is exchanged with other ranks, beside the above
-  std::size_t batches = 0;      ///< input buffers
-  std::size_t staging = 0;      ///< copy from which a checkpoint is written
+  std::size_t tables = 0;   ///< tables and a micro-batch's inputs on a device that is not the host
+  std::size_t batches = 0;  ///< input buffers
+  std::size_t results = 0;  ///< what kernels tell the host: losses, norms
+  std::size_t staging = 0;  ///< copy from which a checkpoint is written
   struct Kind {
     const char* name = "";
     std::size_t bytes = 0;
   };
   /// All of the above, as people call them.
-  [[nodiscard]] std::array<Kind, 9> kinds() const;
+  [[nodiscard]] std::array<Kind, 11> kinds() const;
   [[nodiscard]] std::size_t total() const;
+  /// What lies in memory of the host where the device is another one: batches, results, checkpoint copy.
+  [[nodiscard]] std::size_t host() const { return batches + results + staging; }
+  [[nodiscard]] std::size_t device() const { return total() - host(); }
   /// "weights 47.3 MiB, gradients ...": the kinds that are not zero.
   [[nodiscard]] std::string text() const;
 };
@@ -51,6 +56,7 @@ enum class PassUse : std::uint8_t { kTrain, kEvaluate };
 
 /// How passes are measured.
 struct PassMeasure {
+  DeviceKind device = DeviceKind::kCpu;
   DType dtype = DType::kF32;
   PassUse kind = PassUse::kTrain;
   std::vector<long> batch_sizes;

@@ -11,6 +11,8 @@
 #include "parallel/mesh.h"
 #include "parallel/model_state.h"
 #include "parallel/shared_gradient.h"
+#include "parallel/step_exchange.h"
+#include "parallel/step_executor.h"
 #include "parallel/whole_model.h"
 #include "training/evaluator.h"
 
@@ -48,6 +50,13 @@ long max_evaluated(const TrainConfig& train) {
 
 DType dtype_of(const RunConfig& run) {
   return run.precision == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+Transport transport_of(const ParallelConfig& parallel, DeviceKind device) {
+  if (device == DeviceKind::kCpu) {
+    return Transport::kHost;
+  }
+  return parallel.backend == "mpi" ? Transport::kStaged : Transport::kNccl;
 }
 
 void set_mesh(RunOutline& outline, const MeshShape& mesh) {
@@ -108,8 +117,13 @@ PassMemory RunPlanner::measure(int rank) const {
   const long micro = train.micro_batch_size;
   const ModelChunks& chunks = parts_->chunks_of(rank);
   const auto describe = [&](PassUse kind, std::vector<long> sizes) {
-    return pass_measure(
-        outline_->model, outline_->mesh, chunks, outline_->dtype, kind, std::move(sizes));
+    return pass_measure(outline_->model,
+                        outline_->mesh,
+                        chunks,
+                        outline_->device,
+                        outline_->dtype,
+                        kind,
+                        std::move(sizes));
   };
   PassMeasure training = describe(PassUse::kTrain, micro_batch_sizes(micro, totals_));
   training.recompute = recompute_from(train.recompute);
@@ -143,8 +157,8 @@ PipelinePlan RunPlanner::make_pipeline(int rank, const VirtualLayout& layout) co
 MemoryPlan RunPlanner::memory_of(int rank, const RankPlan& rank_plan) const {
   const TrainingConfig& config = outline_->config;
   const ParameterTable& table = parts_->table_of(rank);
-  DryQueue queue;
-  DryCommunicator world(rank, outline_->host_of);
+  DryQueue queue(outline_->device);
+  DryCommunicator world(rank, outline_->host_of, outline_->transport);
   Mesh mesh(outline_->mesh, world);
   const GradientReducer reducer(table,
                                 parts_->chunk_elements(rank),
@@ -165,7 +179,7 @@ MemoryPlan RunPlanner::memory_of(int rank, const RankPlan& rank_plan) const {
                       rank_plan.passes,
                       rank_plan.pipeline,
                       state,
-                      stage_options(config, outline_->dtype),
+                      stage_options(config, outline_->dtype, outline_->data),
                       queue);
   MemoryPlan plan;
   plan.parameters = state.master_bytes();
@@ -176,6 +190,9 @@ MemoryPlan RunPlanner::memory_of(int rank, const RankPlan& rank_plan) const {
   plan.workspace = rank_plan.passes.workspace;
   plan.messages = mesh.allocated_bytes() - reducer.shared_bytes() - state.shared_bytes() -
                   stages.weight_bytes() + stages.link_bytes() + shared.bytes();
+  plan.tables = stages.table_bytes();
+  plan.results = stages.result_bytes() + StepExchange::planned_bytes(table) +
+                 StepExecutor::loss_bytes(rank_plan.pipeline.schedules);
   plan.batches =
       BatchReader::planned_bytes(outline_->data,
                                  make_batch_plan(config.train, outline_->data.num_samples),
@@ -184,7 +201,7 @@ MemoryPlan RunPlanner::memory_of(int rank, const RankPlan& rank_plan) const {
     plan.batches += Evaluator::planned_bytes(
         *outline_->validation, config.train.micro_batch_size, max_evaluated(config.train));
   }
-  if (parts_->is_spread()) {
+  if (needs_whole_model(*parts_, outline_->device)) {
     // Its memory does not depend on who has which share.
     const bool keeps_copy = config.checkpoint.async_write;
     WholeModel whole(parts_->canonical(), {}, state, world, keeps_copy, queue);
@@ -196,6 +213,10 @@ MemoryPlan RunPlanner::memory_of(int rank, const RankPlan& rank_plan) const {
     plan.staging = CheckpointWriter::staging_bytes(config.checkpoint, state.view(), false);
   }
   return plan;
+}
+
+bool needs_whole_model(const ModelParts& parts, DeviceKind device) {
+  return parts.is_spread() || device != DeviceKind::kCpu;
 }
 
 BatchPlan make_batch_plan(const TrainConfig& train, long num_samples) {
@@ -214,10 +235,19 @@ BatchReaderOptions reader_options(const TrainingConfig& config,
           .first_step = first_step};
 }
 
-Stages::Options stage_options(const TrainingConfig& config, DType dtype) {
+StageRunner::InputBytes input_bytes_of(const DatasetInfo& data, long samples) {
+  const bool is_text = data.kind == SampleKind::kTokens;
+  return {.inputs = bytes_of(samples * data.inputs_per_sample, DType::kF32),
+          .targets = bytes_of(samples * data.targets_per_sample, DType::kI32),
+          .predictions = is_text ? 0 : bytes_of(samples, DType::kI32)};
+}
+
+Stages::Options stage_options(const TrainingConfig& config, DType dtype, const DatasetInfo& data) {
+  const long micro = config.train.micro_batch_size;
   return {.dtype = dtype,
           .recompute = recompute_from(config.train.recompute),
-          .micro_batch_size = config.train.micro_batch_size};
+          .micro_batch_size = micro,
+          .inputs = input_bytes_of(data, micro)};
 }
 
 }  // namespace lockstep

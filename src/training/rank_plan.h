@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "comm/transport.h"
 #include "data/batch_reader.h"
 #include "data/dataset.h"
 #include "parallel/model_parts.h"
@@ -24,6 +25,8 @@ struct RunOutline {
   TrainingConfig config;
   ModelConfig model;  ///< with everything filled in
   DType dtype = DType::kF32;
+  DeviceKind device = DeviceKind::kCpu;  ///< of every rank
+  Transport transport = Transport::kHost;
   MeshShape mesh;
   /// Virtual degrees: as the configuration or the checkpoint to go on from wants them (0: those of the
   /// mesh), and as they are.
@@ -38,6 +41,9 @@ struct RunOutline {
 
 /// run.precision
 DType dtype_of(const RunConfig& run);
+
+/// Who carries messages of ranks with such a device, as parallel.backend says.
+Transport transport_of(const ParallelConfig& parallel, DeviceKind device);
 
 /// Takes `mesh` and the virtual degrees that go with it.
 void set_mesh(RunOutline& outline, const MeshShape& mesh);
@@ -81,6 +87,10 @@ class RunPlanner {
   std::map<int, PassMemory> passes_;  ///< by the rank's place in its model replica
 };
 
+/// Whether the state is read and written through WholeModel: where ranks have parts of it only, or a device
+/// that is not the host.
+bool needs_whole_model(const ModelParts& parts, DeviceKind device);
+
 /// The steps of a run over `num_samples` samples.
 BatchPlan make_batch_plan(const TrainConfig& train, long num_samples);
 
@@ -89,7 +99,10 @@ BatchReaderOptions reader_options(const TrainingConfig& config,
                                   const VirtualLayout& layout,
                                   long first_step);
 
+/// Of a micro-batch of `samples`.
+StageRunner::InputBytes input_bytes_of(const DatasetInfo& data, long samples);
+
 /// How a run's passes are made.
-Stages::Options stage_options(const TrainingConfig& config, DType dtype);
+Stages::Options stage_options(const TrainingConfig& config, DType dtype, const DatasetInfo& data);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/run_state_json.h"
+#include "comm/accelerator.h"
 #include "data/tokenizer.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul.h"
@@ -64,7 +65,7 @@ std::optional<CheckpointLocation> find_resume(const TrainingConfig& config, Comm
                             run_state_from_json(text.substr(end_of_path + 1), "state.json")};
 }
 
-void check_resume(const TrainingConfig& config, const RunState& state) {
+void check_resume(const TrainingConfig& config, const RunState& state, Queue& queue) {
   const auto refuse = [](const char* key, const auto& now, const auto& then) {
     throw_request_error(
         "{} = {} but the checkpoint to go on from was made with {}: use that value, or another "
@@ -88,10 +89,10 @@ void check_resume(const TrainingConfig& config, const RunState& state) {
     log::warn(
         "run.precision was {}, is {}: bits change here", state.precision, config.run.precision);
   }
-  if (machine_fingerprint() != state.fingerprint) {
+  if (machine_fingerprint(queue) != state.fingerprint) {
     log::warn("the checkpoint was made with [{}], this is [{}]: bits may change here",
               state.fingerprint,
-              machine_fingerprint());
+              machine_fingerprint(queue));
   }
 }
 
@@ -109,10 +110,15 @@ long wanted_degree(const char* key, long configured, long saved) {
 }
 
 // Everything that memory depends on, but for the data sets.
-RunOutline outline_of(const TrainingConfig& config, const RunSetup& setup, Communicator& group) {
+RunOutline outline_of(const TrainingConfig& config,
+                      const RunSetup& setup,
+                      Communicator& group,
+                      DeviceKind device) {
   RunOutline outline{.config = config,
                      .model = setup.model_config,
                      .dtype = dtype_of(config.run),
+                     .device = device,
+                     .transport = transport_of(config.parallel, device),
                      .mesh = choose_mesh(config.parallel, setup.model_config, group.size()),
                      .host_of = {group.host_of().begin(), group.host_of().end()}};
   const ParallelConfig& parallel = config.parallel;
@@ -184,11 +190,13 @@ long find_vocabulary(const TrainingConfig& config, Communicator& group) {
   return static_cast<long>(*std::max_element(all.begin(), all.end()));
 }
 
-std::string machine_fingerprint() {
-  return instruction_set_name() + ", " + matmul_implementation_name();
+std::string machine_fingerprint(Queue& queue) {
+  return queue.kind() == DeviceKind::kCuda
+             ? accelerator()->fingerprint(queue)
+             : instruction_set_name() + ", " + matmul_implementation_name();
 }
 
-RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Queue& queue) {
+RunSetup set_up_run(const TrainingConfig& config, Communicator& group, Queue& queue) {
   RunSetup setup;
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   collectively(group, [&] { check_kind(config); });
@@ -202,7 +210,7 @@ RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Que
   RunOutline outline;
   collectively(group, [&] {
     if (setup.resume) {
-      check_resume(config, setup.resume->state);
+      check_resume(config, setup.resume->state, queue);
     }
     const DatasetShape shape = shape_of(setup.model_config);
     setup.data = make_dataset(config.data, DataPart::kTrain, shape, seed);
@@ -212,13 +220,11 @@ RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Que
       setup.validation->check_share(group.rank(), group.size());
     }
     setup.plan = make_batch_plan(config.train, setup.data->num_samples());
-    outline = outline_of(config, setup, group);
+    outline = outline_of(config, setup, group, queue.planned_kind());
     setup.mesh_shape = outline.mesh;
     plan_rank(setup, outline, group.rank());
   });
-  if (queue.kind() == DeviceKind::kCpu) {
-    check_memory_fits(outline, setup.memory, group);
-  }
+  check_memory_fits(outline, setup.memory, group, queue);
   return setup;
 }
 

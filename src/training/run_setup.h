@@ -34,11 +34,12 @@ struct RunSetup {
   DType dtype = DType::kF32;
   PassMemory pass_memory;
   MemoryPlan memory;
+  double device_peak = 0;  ///< of this rank, operations a second
 };
 
 /// Opens the data, finds the checkpoint to go on from, chooses the virtual layout, builds the model
 /// on paper and checks that it fits. Collective. Errors: RequestError on all ranks alike.
-RunSetup set_up_run(const TrainingConfig& config, Communicator& group, const Queue& queue);
+RunSetup set_up_run(const TrainingConfig& config, Communicator& group, Queue& queue);
 
 bool is_text_model(const ModelConfig& model);
 /// What the model expects of its data.
@@ -50,6 +51,6 @@ bool wants_validation(const TrainingConfig& config);
 long find_vocabulary(const TrainingConfig& config, Communicator& group);
 
 /// What decides bits on this machine beside the virtual layout: instruction set, libraries.
-std::string machine_fingerprint();
+std::string machine_fingerprint(Queue& queue);
 
 }  // namespace lockstep

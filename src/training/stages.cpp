@@ -51,6 +51,10 @@ Stages::Stages(const ModelConfig& model,
                const Options& options,
                Queue& queue) {
   const ModelChunks& chunks = parts.chunks_of(mesh.world().rank());
+  for (const auto& chunk : chunks) {
+    chunk->prepare(queue);
+    table_bytes_ += chunk->table_bytes();
+  }
   if (mesh.shape().tensor > 1) {
     const int sharing = ranks_that_share_heads(model, chunks);
     tensor_.emplace(
@@ -83,17 +87,21 @@ Stages::Stages(const ModelConfig& model,
                                        .recompute = options.recompute,
                                        .links = links_ ? &*links_ : nullptr,
                                        .rows_per_sample = rows,
-                                       .weights = weights_ ? &*weights_ : nullptr},
+                                       .weights = weights_ ? &*weights_ : nullptr,
+                                       .inputs = options.inputs,
+                                       .micro_batch_size = options.micro_batch_size},
                   queue);
 }
 
 PassMeasure pass_measure(const ModelConfig& model,
                          const MeshShape& mesh,
                          const ModelChunks& chunks,
+                         DeviceKind device,
                          DType dtype,
                          PassUse kind,
                          std::vector<long> batch_sizes) {
-  PassMeasure measure{.dtype = dtype, .kind = kind, .batch_sizes = std::move(batch_sizes)};
+  PassMeasure measure{
+      .device = device, .dtype = dtype, .kind = kind, .batch_sizes = std::move(batch_sizes)};
   measure.sharing_ranks = ranks_that_share_heads(model, chunks);
   if (mesh.pipeline > 1) {
     measure.boundary_cols = model.hidden_size;

@@ -20,6 +20,7 @@ class Stages {
     DType dtype = DType::kF32;
     Recompute recompute = Recompute::kNone;
     long micro_batch_size = 1;
+    StageRunner::InputBytes inputs = {};  ///< of a whole micro-batch
   };
 
   /// Collective over the tensor group. `parts` and `mesh` outlive this.
@@ -36,9 +37,13 @@ class Stages {
   [[nodiscard]] std::size_t stack_bytes() const { return runner_->stack_bytes(); }
   /// Slots for weights that ranks share, taken from a group of the mesh.
   [[nodiscard]] std::size_t weight_bytes() const { return weights_ ? weights_->bytes() : 0; }
+  /// Tables and inputs on a device that is not the host, and results for the host.
+  [[nodiscard]] std::size_t table_bytes() const { return table_bytes_ + runner_->input_bytes(); }
+  [[nodiscard]] std::size_t result_bytes() const { return runner_->result_bytes(); }
   [[nodiscard]] std::size_t link_bytes() const { return links_ ? links_->bytes() : 0; }
 
  private:
+  std::size_t table_bytes_ = 0;
   std::optional<TensorGroup> tensor_;
   std::optional<PipelineLinks> links_;
   std::optional<WeightSlots> weights_;
@@ -49,6 +54,7 @@ class Stages {
 PassMeasure pass_measure(const ModelConfig& model,
                          const MeshShape& mesh,
                          const ModelChunks& chunks,
+                         DeviceKind device,
                          DType dtype,
                          PassUse kind,
                          std::vector<long> batch_sizes);

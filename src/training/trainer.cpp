@@ -12,8 +12,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/model_source.h"
-#include "device/cpu/cpu_queue.h"
-#include "kernels/cpu/peak.h"
+#include "comm/accelerator.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/mesh.h"
 #include "parallel/model_parts.h"
@@ -21,6 +20,7 @@
 #include "parallel/step_executor.h"
 #include "parallel/whole_model.h"
 #include "training/collectively.h"
+#include "training/device_peak.h"
 #include "training/rank_work.h"
 #include "training/run_reporter.h"
 #include "training/run_setup.h"
@@ -64,7 +64,7 @@ class Run {
   [[nodiscard]] ModelView saved_model() {
     return keeps_copy() ? whole_->copy() : whole_ ? whole_->view() : state_.view();
   }
-  void measure_peak();
+  void add_up_peaks();
   void restore();
   void open_files();
   void announce() const;
@@ -142,7 +142,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
               setup_.pass_memory,
               setup_.pipeline,
               state_,
-              stage_options(config, setup_.dtype),
+              stage_options(config, setup_.dtype, setup_.data->info()),
               queue),
       executor_(stages_.runner(),
                 state_,
@@ -151,18 +151,19 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
                 exchange_,
                 setup_.layout,
                 config.parallel.accumulate == "tree-fold",
-                setup_.pipeline.schedules) {
-  if (setup_.parts->is_spread()) {
+                setup_.pipeline.schedules,
+                queue) {
+  if (needs_whole_model(*setup_.parts, queue.planned_kind())) {
     whole_.emplace(setup_.parts->canonical(),
                    setup_.parts->model_shares(),
                    state_,
-                   group,
+                   group.host(),
                    config.checkpoint.async_write,
                    queue);
   }
   queue.workspace(setup_.pass_memory.workspace);
   queue.seal_workspace();
-  measure_peak();
+  add_up_peaks();
   restore();
   reader_.emplace(*setup_.data,
                   SampleOrder(static_cast<std::uint64_t>(config.run.seed),
@@ -179,11 +180,8 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
   announce();
 }
 
-void Run::measure_peak() {
-  double mine = 0;
-  if (queue_->kind() == DeviceKind::kCpu) {
-    mine = measure_peak_operations(static_cast<CpuQueue&>(*queue_), setup_.dtype);
-  }
+void Run::add_up_peaks() {
+  const double mine = setup_.device_peak;
   std::vector<double> all(static_cast<std::size_t>(group_->size()));
   group_->all_gather({&mine, 1}, all);
   peak_operations_ = std::accumulate(all.begin(), all.end(), 0.0);
@@ -284,9 +282,9 @@ void Run::announce() const {
             fmt::join(equivalent_degrees(layout.virtual_data), ", "),
             fmt::join(equivalent_tensor_degrees(setup_.model_config, layout.virtual_tensor), ", "),
             config_->parallel.reduction == "ordered"
-                ? machine_fingerprint()
+                ? machine_fingerprint(*queue_)
                 : "not promised: parallel.reduction is native");
-  log::info("peak: {} f32 multiply-add operations/s on all ranks, measured",
+  log::info("peak: {} operations/s of matrix products on all ranks, measured",
             human_count(peak_operations_));
   log::info("memory of a rank: {} ({})",
             human_bytes(static_cast<std::int64_t>(setup_.memory.total())),
@@ -312,7 +310,7 @@ RunState Run::run_state() const {
   state.accumulate = config_->parallel.accumulate;
   state.precision = config_->run.precision;
   state.optimizer = config_->optimizer.name;
-  state.fingerprint = machine_fingerprint();
+  state.fingerprint = machine_fingerprint(*queue_);
   state.model = setup_.model_config;
   return state;
 }
@@ -518,6 +516,11 @@ void Run::finish(TrainingEnd end) {
 TrainingEnd train(const TrainingConfig& config, Communicator& group, Queue& queue) {
   collectively(group, [&] { parse_trace_range(config.log.trace); });
   RunSetup setup = set_up_run(config, group, queue);
+  setup.device_peak = measure_device_peak(queue, setup.dtype);
+  if (queue.kind() == DeviceKind::kCuda) {
+    constexpr std::size_t kForAlignment = std::size_t{1} << 20U;
+    accelerator()->reserve(queue, setup.memory.device() + kForAlignment);
+  }
   catch_stop_signals();
   Run run(config, std::move(setup), group, queue);
   return run.loop();

@@ -28,6 +28,7 @@ class PacedQueue final : public DryQueue {
   [[nodiscard]] std::size_t allocated_bytes() const override { return allocated_bytes_; }
   /// The next launch begins when it is made, and no earlier.
   void synchronize() override;
+  void hand_over() override { synchronize(); }
 
   /// What the kernels so far were to take.
   [[nodiscard]] double predicted_seconds() const { return predicted_seconds_; }

@@ -18,8 +18,8 @@ from meshes import Layout
 from runs import Failure, Program, expect
 
 REFUSED = 2
-KINDS = ("weights", "bf16_weights", "gradients", "optimiser", "activations", "workspace", "messages", "batches",
-         "checkpoint_copy")
+KINDS = ("weights", "bf16_weights", "gradients", "optimiser", "activations", "workspace", "messages",
+         "tables_and_inputs", "batches", "results", "checkpoint_copy")
 # The large models are planned and never trained.
 LLAMA_70B = {"model.architecture": "llama", "model.num_layers": 80, "model.hidden_size": 8192, "model.num_heads": 64,
              "model.num_kv_heads": 8, "model.ffn_hidden_size": 28672, "model.vocab_size": 128256,

@@ -1,8 +1,7 @@
 # Looks for what a CUDA backend is built with: the toolkit with nvcc and cuBLASLt, NCCL and, if it is there, cuDNN.
 #   LOCKSTEP_CUDA_FOUND    everything that is needed was found
 #   LOCKSTEP_CUDA_SUMMARY  what was found, or why it is left out, in one line
-# Nothing is linked with any of it here: that is for the targets that need it. With all of it CUDA is a language of the
-# project, compiled for CMAKE_CUDA_ARCHITECTURES (default: machine code for 80 and 90, and 100 with PTX for later ones).
+# Nothing is linked with any of it here: that is for the targets that need it.
 set(LOCKSTEP_CUDA AUTO CACHE STRING "CUDA: AUTO (if it is found), ON (required) or OFF")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT LOCKSTEP_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -57,28 +56,3 @@ if(NOT LOCKSTEP_CUDA STREQUAL OFF)
   endif()
 endif()
 message(STATUS "CUDA: ${LOCKSTEP_CUDA_SUMMARY}")
-
-if(LOCKSTEP_CUDA_FOUND)
-  if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
-    if(CUDAToolkit_VERSION VERSION_LESS 12.8)
-      set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
-    endif()
-  endif()
-  if(NOT CMAKE_CUDA_COMPILER)
-    set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
-  endif()
-  if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
-    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  endif()
-  enable_language(CUDA)
-  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 knows CUDA up to C++17, nvcc 12 and later C++20
-    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
-    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
-  endif()
-  set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_EXTENSIONS OFF)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  # Contraction off as on the CPU: where a buffer is cut may not decide what is fused.
-  string(APPEND CMAKE_CUDA_FLAGS " --fmad=false -lineinfo --expt-relaxed-constexpr")
-endif()

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -34,14 +35,23 @@ class DryOperation final : public Operation {
   std::function<void()> contribute_;
 };
 
+// Between GPUs every rank is a host of its own.
+std::vector<long> hosts_for(const std::vector<long>& host_of, Transport transport) {
+  std::vector<long> hosts = host_of;
+  if (transport == Transport::kNccl) {
+    std::iota(hosts.begin(), hosts.end(), 0L);
+  }
+  return hosts;
+}
+
 DryCall sending(TrafficKind kind, double buffer_bytes, double bytes_sent) {
   return {name_of(kind), buffer_bytes, bytes_sent, kind};
 }
 
 }  // namespace
 
-DryCommunicator::DryCommunicator(int rank, const std::vector<long>& host_of)
-    : rank_(rank), hosts_(host_of) {
+DryCommunicator::DryCommunicator(int rank, const std::vector<long>& host_of, Transport transport)
+    : rank_(rank), transport_(transport), hosts_(hosts_for(host_of, transport)) {
   LOCKSTEP_CHECK(0 <= rank && rank < size());
 }
 
@@ -69,8 +79,15 @@ Memory DryCommunicator::allocate_shared(std::size_t bytes) {
   return {std::bit_cast<void*>(address), bytes, nullptr};
 }
 
+void DryCommunicator::stage(std::size_t bytes) {
+  if (transport_ == Transport::kStaged && size() > 1) {
+    message_bytes_ += bytes;
+  }
+}
+
 bool DryCommunicator::takes_shared() const {
-  return hosts_.ranks_on(hosts_.host_of(rank_)).front() == rank_;
+  return transport_ == Transport::kStaged ||
+         hosts_.ranks_on(hosts_.host_of(rank_)).front() == rank_;
 }
 
 std::unique_ptr<Operation> DryCommunicator::make(TrafficKind kind,
@@ -88,6 +105,7 @@ std::unique_ptr<Operation> DryCommunicator::make(TrafficKind kind,
              .items_sent = items_sent_by(hosts_, exchange, rank_, count, chunk)};
   }
   const auto item = static_cast<double>(item_bytes);
+  stage(round_up(static_cast<std::size_t>(count * item_bytes), kPage));
   message_bytes_ += static_cast<std::size_t>(last_.message_items * item_bytes);
   return std::make_unique<DryOperation>(
       *this,
@@ -103,6 +121,7 @@ std::unique_ptr<Operation> DryCommunicator::make_all_reduce(float* /*data*/,
         TrafficKind::kAllReduce, Exchange::kAllReduce, count, kAllReduceChunk, sizeof(float));
   }
   const double bytes = static_cast<double>(count) * sizeof(float);
+  stage(round_up(bytes_of(count, DType::kF32), kPage));
   return std::make_unique<DryOperation>(
       *this, sending(TrafficKind::kNativeAllReduce, bytes, 2.0 * bytes * (size() - 1) / size()));
 }
@@ -120,7 +139,7 @@ std::unique_ptr<Operation> DryCommunicator::make_all_gather(void* data,
                                                             std::function<void()> contribute) {
   LOCKSTEP_CHECK(chunk_bytes > 0 && bytes % chunk_bytes == 0);
   const auto address = std::bit_cast<std::uintptr_t>(data);
-  const bool is_shared = kFirstSharedAddress <= address &&
+  const bool is_shared = transport_ == Transport::kHost && kFirstSharedAddress <= address &&
                          address < kFirstSharedAddress + shared_bytes_ &&
                          hosts_.ranks_on(hosts_.host_of(rank_)).size() > 1;
   return make(TrafficKind::kAllGather,
@@ -136,6 +155,7 @@ std::unique_ptr<Operation> DryCommunicator::make_send(const void* /*data*/,
                                                       int to,
                                                       int tag) {
   check_message(*this, "send to", to, tag);
+  stage(bytes);
   const auto sent = static_cast<double>(bytes);
   DryCall call = sending(TrafficKind::kSend, sent, sent);
   call.peer = to;
@@ -148,6 +168,7 @@ std::unique_ptr<Operation> DryCommunicator::make_receive(void* /*data*/,
                                                          int from,
                                                          int tag) {
   check_message(*this, "receive from", from, tag);
+  stage(bytes);
   return std::make_unique<DryOperation>(
       *this, DryCall{"receive", static_cast<double>(bytes), 0, {}, from, tag});
 }
@@ -187,7 +208,7 @@ std::unique_ptr<Communicator> DryCommunicator::split(std::span<const int> color_
       hosts.push_back(hosts_.host_of(other));
     }
   }
-  auto group = std::make_unique<DryCommunicator>(rank, hosts);
+  auto group = std::make_unique<DryCommunicator>(rank, hosts, transport_);
   group->listen(listener_);
   return group;
 }

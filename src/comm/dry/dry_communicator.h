@@ -7,6 +7,7 @@
 
 #include "comm/communicator.h"
 #include "comm/exchange.h"
+#include "comm/transport.h"
 
 namespace lockstep {
 
@@ -26,8 +27,11 @@ class DryCommunicator final : public Communicator {
  public:
   using Listener = std::function<void(const DryCommunicator& group, const DryCall& call)>;
 
-  /// The group has one rank for every entry of host_of; entries that are equal share a host.
-  DryCommunicator(int rank, const std::vector<long>& host_of);
+  /// The group has one rank for every entry of host_of; entries that are equal share a host. Of ranks with
+  /// GPUs (kNccl) every one is for itself; kStaged has a buffer of the host for every operation.
+  DryCommunicator(int rank,
+                  const std::vector<long>& host_of,
+                  Transport transport = Transport::kHost);
 
   /// `listener` hears of every start of an operation and every other collective of this group and
   /// of those split off it later.
@@ -90,7 +94,11 @@ class DryCommunicator final : public Communicator {
     double items_sent = 0;
   };
 
+  /// A buffer of the host for an operation, where that is the transport.
+  void stage(std::size_t bytes);
+
   int rank_;
+  Transport transport_;
   HostMap hosts_;
   Counted last_;
   Listener listener_;

@@ -21,6 +21,7 @@ class CpuQueue final : public Queue {
   [[nodiscard]] std::size_t workspace_bytes() const override { return workspace_.bytes(); }
 
   [[nodiscard]] ThreadPool& threads() { return threads_; }
+  [[nodiscard]] ThreadPool* host_threads() override { return &threads_; }
 
  private:
   ThreadPool threads_;

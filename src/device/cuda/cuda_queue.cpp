@@ -59,14 +59,14 @@ void CudaEvent::wait() const {
   check_cuda(cudaEventSynchronize(event_), "waiting for the device");
 }
 
-CudaQueue::CudaQueue(const CudaDevice& device) : Queue(DeviceKind::kCuda), device_(device) {
+CudaQueue::CudaQueue(const CudaDevice& device, int num_threads)
+    : Queue(DeviceKind::kCuda), device_(device), threads_(num_threads) {
   check_cuda(cudaSetDevice(device.index), "choosing a device");
   int lowest = 0;
   int highest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for stream priorities");
   stream_ = make_stream(lowest);
-  communication_stream_ = make_stream(highest);
-  copy_stream_ = make_stream(highest);
+  current_ = stream_;
   for (StagingBuffer& buffer : staging_) {
     check_cuda(cudaMallocHost(&buffer.data, kStagingBytes), "allocating pinned memory");
   }
@@ -74,9 +74,7 @@ CudaQueue::CudaQueue(const CudaDevice& device) : Queue(DeviceKind::kCuda), devic
 
 // Failures have no one to go to here: the process ends.
 CudaQueue::~CudaQueue() {
-  cudaStreamSynchronize(stream_);
-  cudaStreamSynchronize(communication_stream_);
-  cudaStreamSynchronize(copy_stream_);
+  cudaDeviceSynchronize();
   states_.clear();
   workspace_ = {};
   for (const StagingBuffer& buffer : staging_) {
@@ -85,13 +83,22 @@ CudaQueue::~CudaQueue() {
   if (arena_ != nullptr) {
     cudaFree(arena_);
   }
-  cudaStreamDestroy(copy_stream_);
-  cudaStreamDestroy(communication_stream_);
+  for (cudaStream_t stream : streams_) {
+    cudaStreamDestroy(stream);
+  }
   cudaStreamDestroy(stream_);
 }
 
+cudaStream_t CudaQueue::add_stream() {
+  int lowest = 0;
+  int highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for stream priorities");
+  streams_.push_back(make_stream(highest));
+  return streams_.back();
+}
+
 void CudaQueue::reserve(std::size_t device_bytes) {
-  LOCKSTEP_CHECK(arena_ == nullptr && allocated_bytes_ == 0);
+  LOCKSTEP_CHECK(arena_ == nullptr);
   if (device_bytes == 0) {
     return;
   }
@@ -101,22 +108,31 @@ void CudaQueue::reserve(std::size_t device_bytes) {
 }
 
 Memory CudaQueue::allocate(std::size_t bytes) {
+  allocated_bytes_ += bytes;
+  return take(bytes, bytes);
+}
+
+Memory CudaQueue::take(std::size_t taken, std::size_t bytes) {
   if (bytes == 0) {
     return {};
   }
-  allocated_bytes_ += bytes;
-  const std::size_t stored = round_up(bytes, kAlignment);
+  const std::size_t stored = round_up(taken, kAlignment);
   if (stored <= arena_bytes_ - arena_used_) {
     std::byte* const data = arena_ + arena_used_;
     arena_used_ += stored;
     return {data, bytes, nullptr};
   }
-  void* const data = allocate_device(bytes);
-  check_cuda(cudaMemsetAsync(data, 0, bytes, stream_), "clearing memory");
+  void* const data = allocate_device(taken);
+  check_cuda(cudaMemsetAsync(data, 0, taken, stream_), "clearing memory");
   return {data, bytes, [](void* address, std::size_t) { cudaFree(address); }};
 }
 
 Memory CudaQueue::allocate_for_host(std::size_t bytes) {
+  allocated_bytes_ += bytes;
+  return take_pinned(bytes);
+}
+
+Memory CudaQueue::take_pinned(std::size_t bytes) {
   if (bytes == 0) {
     return {};
   }
@@ -127,7 +143,6 @@ Memory CudaQueue::allocate_for_host(std::size_t bytes) {
     throw_error("cannot allocate {} bytes of pinned memory: {}", bytes, cudaGetErrorString(status));
   }
   std::memset(data, 0, bytes);
-  allocated_bytes_ += bytes;
   return {data, bytes, [](void* address, std::size_t) { cudaFreeHost(address); }};
 }
 
@@ -140,9 +155,9 @@ void CudaQueue::copy_to_device(void* to, const void* from, std::size_t bytes) {
     next_staging_ = (next_staging_ + 1) % kNumStaging;
     buffer.sent.wait();
     std::memcpy(buffer.data, source, part);
-    check_cuda(cudaMemcpyAsync(target, buffer.data, part, cudaMemcpyHostToDevice, stream_),
+    check_cuda(cudaMemcpyAsync(target, buffer.data, part, cudaMemcpyHostToDevice, current_),
                "copying to the device");
-    buffer.sent.record(stream_);
+    buffer.sent.record(current_);
     target += part;
     source += part;
     bytes -= part;
@@ -153,23 +168,33 @@ void CudaQueue::copy_to_host(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) {
     return;
   }
-  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_),
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, current_),
              "copying from the device");
   synchronize();
 }
 
 void CudaQueue::synchronize() {
-  check_cuda(cudaStreamSynchronize(stream_), "waiting for the device");
+  for (;;) {
+    const cudaError_t status = cudaStreamQuery(current_);
+    if (status == cudaSuccess) {
+      return;
+    }
+    if (status != cudaErrorNotReady) {
+      check_cuda(status, "waiting for the device");
+    }
+    if (waiter_) {
+      waiter_();
+    }
+  }
 }
 
 std::byte* CudaQueue::workspace(std::size_t bytes) {
   if (bytes > workspace_.bytes()) {
     LOCKSTEP_CHECK(!sealed_);
     synchronize();  // kernels may still use the smaller one
-    const std::size_t before = allocated_bytes_;
     workspace_ = {};
-    workspace_ = allocate(round_up(bytes, kAlignment));
-    allocated_bytes_ = before;
+    const std::size_t rounded = round_up(bytes, kMemoryAlignment);
+    workspace_ = take(rounded, rounded);
   }
   return workspace_.data();
 }

@@ -103,9 +103,8 @@ class Product {
  private:
   void transpose(cublasLtMatmulDescAttributes_t operand, bool transposed) {
     const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check_cublas(
-        cublasLtMatmulDescSetAttribute(product_, operand, &operation, sizeof(operation)),
-        "describing a product");
+    check_cublas(cublasLtMatmulDescSetAttribute(product_, operand, &operation, sizeof(operation)),
+                 "describing a product");
   }
 
   cublasLtMatmulDesc_t product_ = nullptr;
@@ -135,24 +134,25 @@ template <typename T>
 T config_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
   T value{};
   std::size_t written = 0;
-  check_cublas(cublasLtMatmulAlgoConfigGetAttribute(
-                   &algorithm, attribute, &value, sizeof(value), &written),
-               "asking for an algorithm's configuration");
+  check_cublas(
+      cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value), &written),
+      "asking for an algorithm's configuration");
   return value;
 }
 
 std::string describe(const cublasLtMatmulAlgo_t& algorithm) {
-  return fmt::format("algorithm {} tile {} stages {} split {} reduction {} swizzle {} custom {} "
-                     "inner {} cluster {}",
-                     config_of<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID),
-                     config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
-                     config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
-                     config_of<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
-                     config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
-                     config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
-                     config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
-                     config_of<std::uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
-                     config_of<std::uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+  return fmt::format(
+      "algorithm {} tile {} stages {} split {} reduction {} swizzle {} custom {} "
+      "inner {} cluster {}",
+      config_of<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID),
+      config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
+      config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+      config_of<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+      config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+      config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+      config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
+      config_of<std::uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
+      config_of<std::uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
 }
 
 std::string describe(const Shape& shape) {
@@ -315,12 +315,13 @@ const Cublas::Plan& Cublas::plan_of(const MatMul& op) {
   Plan& plan = added.first->second;
   plan.algorithm = choice->second;
   if (!suits(plan.algorithm, plan.product, plan.layouts)) {
-    throw_error("cuBLASLt cannot compute a product of {} with rows {}, {} and {} elements apart "
-                "with the algorithm that it uses without gaps, which would change bits",
-                describe(shape),
-                strides[0],
-                strides[1],
-                strides[2]);
+    throw_error(
+        "cuBLASLt cannot compute a product of {} with rows {}, {} and {} elements apart "
+        "with the algorithm that it uses without gaps, which would change bits",
+        describe(shape),
+        strides[0],
+        strides[1],
+        strides[2]);
   }
   return plan;
 }

@@ -66,14 +66,16 @@ class TinyModel {
   /// Sum of the losses of the trained targets.
   double loss() {
     Pass pass = make_pass(false, nothing_);
-    return model_->evaluate(pass, input()).sum;
+    model_->evaluate(pass, input());
+    return loss_;
   }
 
   /// Forward and backward; gradients of the sum of losses times `scale`.
   double backward(float scale, bool accumulate, FunctionRef<void(long)> ready) {
     Pass pass = make_pass(accumulate, ready);
     model_->forward(pass, input());
-    return model_->backward(pass, input(), scale).sum;
+    model_->backward(pass, input(), scale);
+    return loss_;
   }
   double backward(float scale = 1.0F, bool accumulate = false) {
     return backward(scale, accumulate, nothing_);
@@ -89,7 +91,8 @@ class TinyModel {
     pass.scratch_stack = &scratch_;
     model_->forward(pass, input());
     pass.part = BackwardPart::kInput;
-    const double loss = model_->backward(pass, input(), 1.0F).sum;
+    model_->backward(pass, input(), 1.0F);
+    const double loss = loss_;
     between();
     pass.part = BackwardPart::kWeight;
     pass.accumulate = accumulate;
@@ -123,7 +126,8 @@ class TinyModel {
             .weights = Weights(table(), weights_.data(), DType::kF32),
             .gradients = Gradients(table(), gradients()),
             .accumulate = accumulate,
-            .gradients_ready = ready};
+            .gradients_ready = ready,
+            .loss = &loss_};
   }
 
   // A general point: no bias is zero and no gain one. A pure function of name and element.
@@ -153,6 +157,7 @@ class TinyModel {
   };
 
   CpuQueue queue_{1};
+  double loss_ = 0;
   std::unique_ptr<Model> model_;
   ActivationStack stack_;
   ActivationStack scratch_;
