@@ -56,8 +56,9 @@ struct AttentionDropout {
 /// out = (mask * softmax(q k^T / sqrt(head_dim), causal)) v, in blocks with an online softmax: the score
 /// matrix is never whole (Dao et al., "FlashAttention", 2022). log_sum_exp, f32
 /// [batch x heads x seq_length], is kept for the backward pass (may be null for inference).
-/// Accumulation in f32; the probabilities are used in f32. Bits of a head depend on
-/// (seq_length, head_dim, dtype) and its masks alone. log_sum_exp is of all keys, dropped or not.
+/// Accumulation in f32; the probabilities are used in f32, but rounded to bf16 where tensor cores multiply
+/// (CUDA, bf16, head_dim up to 128). Bits of a head depend on (seq_length, head_dim, dtype) and its masks
+/// alone. log_sum_exp is of all keys, dropped or not.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   static constexpr bool kCountsOperations = true;
@@ -77,7 +78,7 @@ struct AttentionForward {
 void launch(Queue& queue, const AttentionForward& op);
 
 /// Gradients of AttentionForward, deterministic: every sum has a fixed order; heads that share a
-/// kv head are summed in head order in f32. dq, dk, dv are overwritten and overlap no operand.
+/// kv head are summed in head order in f32. Where tensor cores multiply, gradients of scores are rounded to bf16. dq, dk, dv are overwritten and overlap no operand.
 /// Parallel over sequences and kv heads. Scratch: none when dk and dv can hold the sums
 /// themselves, else an f32 copy of both.
 struct AttentionBackward {
@@ -102,8 +103,13 @@ struct AttentionBackward {
   }
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const;
+  /// log_sum_exp and the sum of dout * out of every query, padded.
+  [[nodiscard]] std::size_t cuda_workspace_bytes() const;
 };
 
 void launch(Queue& queue, const AttentionBackward& op);
+
+/// The CUDA backward pass pads each head's statistics of queries to a multiple of this.
+inline constexpr long kStatisticsMultiple = 128;
 
 }  // namespace lockstep
