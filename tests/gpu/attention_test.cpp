@@ -149,7 +149,8 @@ struct Bounds {
                                   (dtype == kBF16 ? epsilon(kBF16) / 2 : 0);
     const double rounding = dtype == kBF16 ? epsilon(kBF16) : 0;
     out = largest(attention.v) * of_probability + rounding * largest(attention.out);
-    log_sum_exp = of_score + twin_bound(kF32, shape.seq_length + 8, 1 + largest(attention.log_sum_exp));
+    log_sum_exp =
+        of_score + twin_bound(kF32, shape.seq_length + 8, 1 + largest(attention.log_sum_exp));
     const double dprobability = norm(attention.dout) * norm(attention.v);
     const double of_dscore =
         2 * dprobability * (of_probability + twin_bound(kF32, shape.head_dim, 1));
@@ -178,7 +179,8 @@ TEST_CASE("attention on a GPU is that of the CPU, wherever operands lie") {
   TwinQueues queues;
   for (const Case& c : kCases) {
     for (const Placement& placement : kPlacements) {
-      CAPTURE(c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype), placement.offset);
+      CAPTURE(
+          c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype), placement.offset);
       Attention attention(queues, c, placement);
 
       attention.forward_on_cuda(queues);
@@ -197,7 +199,8 @@ TEST_CASE("attention's gradients on a GPU are those of the CPU, wherever operand
   TwinQueues queues;
   for (const Case& c : kCases) {
     for (const Placement& placement : kPlacements) {
-      CAPTURE(c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype), placement.offset);
+      CAPTURE(
+          c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype), placement.offset);
       Attention attention(queues, c, placement);
       attention.forward_on_cpu(queues);
       attention.out.upload();

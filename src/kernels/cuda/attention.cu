@@ -1,9 +1,8 @@
-#include "kernels/attention.h"
-
 #include <cmath>
 
 #include "base/integers.h"
 #include "device/cuda/launch.h"
+#include "kernels/attention.h"
 #include "kernels/cuda/attention_plain.h"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/backend.h"
@@ -120,7 +119,8 @@ __device__ __forceinline__ void finish_softmax(const AttentionSizes& sizes,
 // 8 x 1,024 tokens of GPT-2 124M (12 heads of 64): 12.9 GFLOP (half of the score matrix), 50 MB moved; at
 // 989 TFLOP/s 13 us, at 4.8 TB/s 10.5 us. mma.sync reaches some 60 % of the first, shared memory feeds about as much.
 template <int kDim>
-__global__ void __launch_bounds__(kTileThreads, 2) forward_kernel(const ForwardArguments arguments) {
+__global__ void __launch_bounds__(kTileThreads, 2)
+    forward_kernel(const ForwardArguments arguments) {
   constexpr int kTiles = ForwardTiles<kDim>::kTiles;
   constexpr int kQueries = ForwardTiles<kDim>::kQueries;
   constexpr int kWarpQueries = 16 * kTiles;
@@ -147,9 +147,9 @@ __global__ void __launch_bounds__(kTileThreads, 2) forward_kernel(const ForwardA
     copy_async_commit();
   };
   load_tile<kQueries, kDim>(tiles->q,
-                                  arguments.q.rows(sequence + first_query, head, sizes.head_dim),
-                                  sizes.seq_length - first_query,
-                                  sizes.head_dim);
+                            arguments.q.rows(sequence + first_query, head, sizes.head_dim),
+                            sizes.seq_length - first_query,
+                            sizes.head_dim);
   load_keys(0);
 
   std::uint32_t queries[kTiles][kDim / 16][4];
@@ -208,10 +208,10 @@ __global__ void __launch_bounds__(kTileThreads, 2) forward_kernel(const ForwardA
   }
   finish_softmax(sizes, softmax, queries_left, log_sum_exp, result);
   store_sums(arguments.out.rows(sequence + warp_query, head, sizes.head_dim),
-                                 tiles->q,
-                                 result,
-                                 queries_left,
-                                 sizes.head_dim);
+             tiles->q,
+             result,
+             queries_left,
+             sizes.head_dim);
 }
 
 template <int kDim>
@@ -225,7 +225,8 @@ void launch_forward(CudaQueue& queue, const AttentionForward& op) {
   arguments.out = {op.out, head_dim};
   arguments.log_sum_exp = op.log_sum_exp;
   const auto heads = static_cast<unsigned>(op.shape.batch * op.shape.heads);
-  const auto blocks = static_cast<unsigned>(ceil_div(op.shape.seq_length, long{ForwardTiles<kDim>::kQueries}));
+  const auto blocks =
+      static_cast<unsigned>(ceil_div(op.shape.seq_length, long{ForwardTiles<kDim>::kQueries}));
   launch_kernel(LaunchShape{dim3(heads, blocks), dim3(kTileThreads), sizeof(ForwardTiles<kDim>)},
                 queue.stream(),
                 forward_kernel<kDim>,

@@ -98,8 +98,7 @@ __device__ __forceinline__ void add_to_keys(const KeyTiles<kDim>& tiles,
 #pragma unroll
   for (int n = 0; n < Tiles::kChunk / 8; ++n) {
     const int query = 8 * n + 2 * pair;
-    const float4 both =
-        *reinterpret_cast<const float4*>(&tiles.statistics[stage][chunk + query]);
+    const float4 both = *reinterpret_cast<const float4*>(&tiles.statistics[stage][chunk + query]);
     const float2 statistics[2] = {{both.x, both.y}, {both.z, both.w}};
 #pragma unroll
     for (int t = 0; t < Tiles::kTiles; ++t) {
@@ -154,10 +153,14 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     copy_async_commit();
   };
   const long keys = sizes.seq_length - first_key;
-  load_tile<Tiles::kKeys, kDim>(
-      tiles->k, arguments.k.rows(sequence + first_key, kv_head, sizes.head_dim), keys, sizes.head_dim);
-  load_tile<Tiles::kKeys, kDim>(
-      tiles->v, arguments.v.rows(sequence + first_key, kv_head, sizes.head_dim), keys, sizes.head_dim);
+  load_tile<Tiles::kKeys, kDim>(tiles->k,
+                                arguments.k.rows(sequence + first_key, kv_head, sizes.head_dim),
+                                keys,
+                                sizes.head_dim);
+  load_tile<Tiles::kKeys, kDim>(tiles->v,
+                                arguments.v.rows(sequence + first_key, kv_head, sizes.head_dim),
+                                keys,
+                                sizes.head_dim);
   int head = static_cast<int>(kv_head) * group_size;
   int block = first_block;
   load_queries(0, head, block);
@@ -180,8 +183,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     for (int chunk = 0; chunk < kStreamed; chunk += Tiles::kChunk) {
       const int offset = first_query + chunk - warp_key;
       if (offset + Tiles::kChunk > 0) {  // else all queries come before the warp's keys
-        add_to_keys<kDim>(
-            *tiles, turn % 2, chunk, offset, sizes.scale_log2, sums);
+        add_to_keys<kDim>(*tiles, turn % 2, chunk, offset, sizes.scale_log2, sums);
       }
     }
   }
@@ -290,12 +292,15 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     copy_async_commit();
   };
   const long queries = sizes.seq_length - first_query;
-  load_tile<Tiles::kQueries, kDim>(
-      tiles->q, arguments.q.rows(sequence + first_query, head, sizes.head_dim), queries, sizes.head_dim);
-  load_tile<Tiles::kQueries, kDim>(tiles->dout,
-                                   arguments.dout.rows(sequence + first_query, head, sizes.head_dim),
+  load_tile<Tiles::kQueries, kDim>(tiles->q,
+                                   arguments.q.rows(sequence + first_query, head, sizes.head_dim),
                                    queries,
                                    sizes.head_dim);
+  load_tile<Tiles::kQueries, kDim>(
+      tiles->dout,
+      arguments.dout.rows(sequence + first_query, head, sizes.head_dim),
+      queries,
+      sizes.head_dim);
   load_keys(0);
 
   float2 statistics[Tiles::kTiles][2];
@@ -319,8 +324,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     for (int chunk = 0; chunk < kStreamed; chunk += Tiles::kChunk) {
       const int offset = block * kStreamed + chunk - warp_query;
       if (offset < kWarpQueries) {  // else all keys come after the warp's queries
-        add_to_queries<kDim>(
-            *tiles, block % 2, chunk, offset, sizes.scale_log2, statistics, dq);
+        add_to_queries<kDim>(*tiles, block % 2, chunk, offset, sizes.scale_log2, statistics, dq);
       }
     }
   }
@@ -365,7 +369,8 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   const AttentionSizes& sizes = arguments.sizes;
   const long padded = round_up(sizes.seq_length, kStatisticsMultiple);
   const int lane = static_cast<int>(threadIdx.x) % kLanesPerRow;
-  const long row = (static_cast<long>(blockIdx.x) * kStatisticsThreads + threadIdx.x) / kLanesPerRow;
+  const long row =
+      (static_cast<long>(blockIdx.x) * kStatisticsThreads + threadIdx.x) / kLanesPerRow;
   const long head = row % sizes.heads;
   const long token = row / sizes.heads % padded;
   const long batch = row / sizes.heads / padded;
@@ -373,8 +378,8 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   float sum = 0.0F;
   if (exists) {
     const long global_row = batch * sizes.seq_length + token;
-    const T* const out = static_cast<const T*>(arguments.out) +
-                         global_row * arguments.out_stride + head * sizes.head_dim;
+    const T* const out = static_cast<const T*>(arguments.out) + global_row * arguments.out_stride +
+                         head * sizes.head_dim;
     const T* const dout = static_cast<const T*>(arguments.dout) +
                           global_row * arguments.dout_stride + head * sizes.head_dim;
     for (int first = lane * kPiece; first < sizes.head_dim; first += kLanesPerRow * kPiece) {
@@ -436,11 +441,11 @@ void launch_statistics(CudaQueue& queue, const AttentionBackward& op, float2* st
   const LaunchShape shape{
       dim3(static_cast<unsigned>(ceil_div(rows * kLanesPerRow, long{kStatisticsThreads}))),
       dim3(kStatisticsThreads)};
-  launch_kernel(shape,
-                queue.stream(),
-                op.q.dtype == DType::kBF16 ? statistics_kernel<std::uint16_t>
-                                           : statistics_kernel<float>,
-                arguments);
+  launch_kernel(
+      shape,
+      queue.stream(),
+      op.q.dtype == DType::kBF16 ? statistics_kernel<std::uint16_t> : statistics_kernel<float>,
+      arguments);
 }
 
 template <int kDim>
@@ -460,12 +465,12 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& op, const float2
     return dim3(static_cast<unsigned>(shape.batch * heads),
                 static_cast<unsigned>(ceil_div(shape.seq_length, long{rows})));
   };
-  launch_kernel(LaunchShape{grid(shape.kv_heads, KeyTiles<kDim>::kKeys),
-                            dim3(kTileThreads),
-                            sizeof(KeyTiles<kDim>)},
-                queue.stream(),
-                key_gradients_kernel<kDim>,
-                arguments);
+  launch_kernel(
+      LaunchShape{
+          grid(shape.kv_heads, KeyTiles<kDim>::kKeys), dim3(kTileThreads), sizeof(KeyTiles<kDim>)},
+      queue.stream(),
+      key_gradients_kernel<kDim>,
+      arguments);
   launch_kernel(LaunchShape{grid(shape.heads, QueryTiles<kDim>::kQueries),
                             dim3(kTileThreads),
                             sizeof(QueryTiles<kDim>)},

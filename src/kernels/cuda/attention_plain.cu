@@ -1,10 +1,9 @@
-#include "kernels/cuda/attention_plain.h"
-
 #include <cmath>
 
 #include "base/integers.h"
 #include "device/cuda/launch.h"
 #include "kernels/cuda/attention_operand.h"
+#include "kernels/cuda/attention_plain.h"
 
 // Everything is a product of 64 x 64 results, kept in registers, with both operands in shared memory, the inner
 // index first. A thread reads 2 x 16 bytes for 32 operations.
@@ -60,11 +59,8 @@ struct Rows {
 };
 
 template <typename T>
-__device__ __forceinline__ Rows<T> rows_of(const Operand<T>& operand,
-                                           const AttentionSizes& sizes,
-                                           long sequence,
-                                           long first,
-                                           long head) {
+__device__ __forceinline__ Rows<T> rows_of(
+    const Operand<T>& operand, const AttentionSizes& sizes, long sequence, long first, long head) {
   const long left = min(sizes.seq_length - first, long{kEdge});
   return {operand.data + (sequence + first) * operand.stride + head * sizes.head_dim,
           operand.stride,
@@ -281,8 +277,9 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArgument
   for (int i = 0; i < 4; ++i) {
     factors[i] = 1.0F / sum[i];
     if (arguments.log_sum_exp != nullptr && column == 0 && first_column == 0 && row + i < q.rows) {
-      arguments.log_sum_exp[static_cast<long>(blockIdx.x) * sizes.seq_length + block * kEdge + row +
-                            i] = fmaf(max[i], sizes.scale, logf(sum[i]));
+      arguments
+          .log_sum_exp[static_cast<long>(blockIdx.x) * sizes.seq_length + block * kEdge + row + i] =
+          fmaf(max[i], sizes.scale, logf(sum[i]));
     }
   }
   const Rows<T> out = rows_of(arguments.out, sizes, sequence, block * kEdge, head);
@@ -415,10 +412,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   const float ones[4] = {1.0F, 1.0F, 1.0F, 1.0F};
   const float scales[4] = {sizes.scale, sizes.scale, sizes.scale, sizes.scale};
-  store_sums<kGroups>(rows_of(arguments.dk, sizes, sequence, block * kEdge, kv_head),
-                      first_column,
-                      scales,
-                      dk);
+  store_sums<kGroups>(
+      rows_of(arguments.dk, sizes, sequence, block * kEdge, kv_head), first_column, scales, dk);
   store_sums<kGroups>(
       rows_of(arguments.dv, sizes, sequence, block * kEdge, kv_head), first_column, ones, dv);
 }
@@ -498,8 +493,7 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& op, const float2
   arguments.statistics = statistics;
   const std::size_t shared_bytes = sizeof(BackwardTiles<kGroups>);
   launch_kernel(
-      LaunchShape{
-          grid_of<kGroups>(op.shape, op.shape.kv_heads), dim3(kThreads), shared_bytes},
+      LaunchShape{grid_of<kGroups>(op.shape, op.shape.kv_heads), dim3(kThreads), shared_bytes},
       queue.stream(),
       key_gradients_kernel<kGroups, T>,
       arguments);
