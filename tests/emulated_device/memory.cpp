@@ -48,7 +48,7 @@ struct Memory {
 };
 
 Memory& memory() {
-  static Memory only;
+  static Memory& only = *new Memory;  // never destroyed: streams may outlive the program's end
   return only;
 }
 
