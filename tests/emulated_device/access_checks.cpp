@@ -446,7 +446,13 @@ void check_operation_access(const void* address,
                             bool needs_values) {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   Region* const region = find_region(begin);
-  if (region == nullptr || bytes == 0 || !settings().checks) {
+  if (bytes == 0 || !settings().checks) {
+    return;
+  }
+  if (region == nullptr) {
+    if (!is_registered(begin, bytes)) {
+      fault("{} bytes at {:#x}, memory of the host that the device cannot reach", bytes, begin);
+    }
     return;
   }
   const Actor actor{std::uint64_t{current_operation()} << 32U, access, nullptr};

@@ -152,11 +152,12 @@ TEST_CASE(
   const DeviceValues<float> b(kN * kK);
   const DeviceValues<float> d(kM * kN);
   Product product(kM, kN, kK);
+  const DeviceValues<float> workspace(1 << 14U);
   bool has_workspace = false;
   bool has_alignment = false;
   for (const auto& found : product.algorithms(4 << 14U)) {
     const cublasStatus_t shifted = product.run(
-        a.data() + 1, b.data(), d.data(), 0.0F, &found.algo, nullptr, found.workspaceSize);
+        a.data() + 1, b.data(), d.data(), 0.0F, &found.algo, workspace.data(), found.workspaceSize);
     has_alignment = has_alignment || shifted == CUBLAS_STATUS_NOT_SUPPORTED;
     if (found.workspaceSize > 0) {
       has_workspace = true;
