@@ -1,6 +1,6 @@
 #include "kernels/dropout.h"
 
-#include "gpu/operand.h"
+#include "operand.h"
 #include "support/catch.h"
 
 namespace lockstep {
