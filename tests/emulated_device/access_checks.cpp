@@ -26,11 +26,11 @@ extern const char end_of_constants[] __asm__("__stop_lockstep_emulated_constant"
 namespace lockstep::emulated {
 namespace {
 
-// Who touched a cell of 4 bytes of global memory last: operation (32 bits), block (24), several blocks (1), atomically
-// (1), which bytes (4).
+// Who touched a cell of 2 bytes of global memory last (neighbours in bf16 have one each): operation (32 bits), block
+// (24), several blocks (1), atomically (1), which bytes (2).
 constexpr std::uint64_t kAtomicMark = 1U << 4U;
 constexpr std::uint64_t kSeveralMark = 1U << 5U;
-constexpr std::uint64_t kByteMask = 15;
+constexpr std::uint64_t kByteMask = 3;
 constexpr std::uint64_t kBlockMask = std::uint64_t{0xffffff} << 8U;
 constexpr std::uint64_t kActorMask = ~std::uint64_t{255};
 
