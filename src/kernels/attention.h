@@ -1,6 +1,7 @@
 // Causal attention with grouped-query heads, and the rotary position embedding before it.
 #pragma once
 
+#include "base/dropout_mask.h"
 #include "device/dry/dry_queue.h"
 #include "device/queue.h"
 #include "tensor/matrix.h"
@@ -44,11 +45,20 @@ struct AttentionShape {
   long head_dim = 0;
 };
 
-/// out = softmax(q k^T / sqrt(head_dim), causal) v, in blocks with an online softmax: the score
+/// Dropout of the probabilities of an attention: queries are tokens, keys the elements of a mask. The
+/// first sequence is sample `first_sample` of the global batch, the first head `first_head` of the layer.
+struct AttentionDropout {
+  DropoutSource source;
+  long first_sample = 0;
+  long first_head = 0;
+};
+
+/// out = (mask * softmax(q k^T / sqrt(head_dim), causal)) v, in blocks with an online softmax: the score
 /// matrix is never whole (Dao et al., "FlashAttention", 2022). log_sum_exp, f32
 /// [batch x heads x seq_length], is kept for the backward pass (may be null for inference).
 /// Accumulation in f32; the probabilities are used in f32, but rounded to bf16 where tensor cores multiply
-/// (CUDA, bf16, head_dim up to 128). Bits of a head depend on (seq_length, head_dim, dtype) alone.
+/// (CUDA, bf16, head_dim up to 128). Bits of a head depend on (seq_length, head_dim, dtype) and its masks
+/// alone. log_sum_exp is of all keys, dropped or not.
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   static constexpr bool kCountsOperations = true;
@@ -59,6 +69,7 @@ struct AttentionForward {
   Matrix v;
   Matrix out;
   float* log_sum_exp = nullptr;
+  AttentionDropout dropout;
 
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const { return 0; }
@@ -84,6 +95,7 @@ struct AttentionBackward {
   Matrix dq;
   Matrix dk;
   Matrix dv;
+  AttentionDropout dropout;  ///< as in the forward pass
 
   /// Whether dk and dv are f32 and need no masked tail, so that sums build up in them.
   [[nodiscard]] bool accumulates_in_place() const {
