@@ -77,10 +77,10 @@ TEST_CASE("a product on a GPU is that of the CPU, wherever operands lie") {
     for (const Placement& placement : kPlacements) {
       CAPTURE(shape.m, shape.n, shape.k, name_of(shape.operands), placement.offset);
       Operands operands(queues, shape, placement);
-      const double magnitude =
-          static_cast<double>(shape.k) * largest_magnitude(operands.a.from_cpu()) *
-              largest_magnitude(operands.b.from_cpu()) +
-          (shape.accumulate ? largest_magnitude(operands.c.from_cpu()) : 0.0);
+      const double magnitude = static_cast<double>(shape.k) *
+                                   largest_magnitude(operands.a.from_cpu()) *
+                                   largest_magnitude(operands.b.from_cpu()) +
+                               (shape.accumulate ? largest_magnitude(operands.c.from_cpu()) : 0.0);
 
       run_on_cuda(queues.cuda(), operands.cuda());
       launch(queues.cpu(), operands.cpu());
@@ -114,10 +114,12 @@ TEST_CASE("one algorithm is chosen for a shape, wherever operands lie, and liste
   TwinQueues queues;
   CHECK(matmul_choices(queues.cuda()).empty());
   for (const Placement& placement : kPlacements) {
-    run_on_cuda(queues.cuda(), Operands(queues, kCases[2], placement).cuda());
-    run_on_cuda(queues.cuda(), Operands(queues, kCases[7], placement).cuda());
+    const Operands first(queues, kCases[2], placement);
+    const Operands second(queues, kCases[7], placement);
+    run_on_cuda(queues.cuda(), first.cuda());
+    run_on_cuda(queues.cuda(), second.cuda());
+    queues.cuda().synchronize();
   }
-  queues.cuda().synchronize();
 
   const std::string choices = matmul_choices(queues.cuda());
 

@@ -65,11 +65,8 @@ __device__ __forceinline__ void load_tile(std::uint16_t* tile,
 
 /// Writes the first `rows` of kRows rows of a tile from `first_row` on, one warp's; it has called __syncwarp.
 template <int kRows, int kDim>
-__device__ __forceinline__ void store_rows(const HeadRows& to,
-                                           const std::uint16_t* tile,
-                                           int first_row,
-                                           long rows,
-                                           int head_dim) {
+__device__ __forceinline__ void store_rows(
+    const HeadRows& to, const std::uint16_t* tile, int first_row, long rows, int head_dim) {
   constexpr int kPieces = kDim / kPieceElements;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x % 32); i < kRows * kPieces; i += 32) {
