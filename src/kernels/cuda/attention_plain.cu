@@ -135,7 +135,7 @@ struct ScoreTiles {
   float right[kInner][kPitch];
 };
 
-// sums = left * right^T over all columns of a head. Begins and ends with a barrier.
+// sums = left * right^T over all columns of a head. Begins with a barrier.
 template <typename T>
 __device__ __forceinline__ void multiply_heads(Sums& sums,
                                                ScoreTiles& tiles,
@@ -149,7 +149,6 @@ __device__ __forceinline__ void multiply_heads(Sums& sums,
     __syncthreads();
     multiply<kInner>(sums, tiles.left, tiles.right);
   }
-  __syncthreads();
 }
 
 // Writes factors[i] * sums[g][i][j] as row 4 row + i, column `column` + kEdge g + 4 column + j of the head.
