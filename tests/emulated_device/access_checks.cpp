@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -32,7 +33,10 @@ constexpr std::uint64_t kAtomicMark = 1U << 4U;
 constexpr std::uint64_t kSeveralMark = 1U << 5U;
 constexpr std::uint64_t kByteMask = 3;
 constexpr std::uint64_t kBlockMask = std::uint64_t{0xffffff} << 8U;
-constexpr std::uint64_t kActorMask = ~std::uint64_t{255};
+constexpr std::uint64_t kActorMask = ~std::uint64_t{255};  // operation and block
+
+// Of a cell that operations without an order among them have read: the operation's number is that of a list.
+constexpr std::uint64_t kListMark = 1U << 6U;
 
 // Who touches memory now.
 struct Actor {
@@ -41,12 +45,39 @@ struct Actor {
   const void* code = nullptr;
 };
 
-std::uint32_t operation_of(std::uint64_t cell) {
-  return static_cast<std::uint32_t>(cell >> 32U);
-}
-
 std::uint32_t block_of(std::uint64_t cell) {
   return static_cast<std::uint32_t>((cell & kBlockMask) >> 8U);
+}
+
+// Lists of operations that read at the same time; the last one is the one whose block the cell tells.
+class ReaderLists {
+ public:
+  [[nodiscard]] const std::vector<std::uint32_t>& at(std::uint32_t list) const {
+    return lists_[list];
+  }
+
+  std::uint32_t find(const std::vector<std::uint32_t>& operations) {
+    const auto [found, is_new] =
+        numbers_.try_emplace(operations, static_cast<std::uint32_t>(lists_.size()));
+    if (is_new) {
+      lists_.push_back(operations);
+    }
+    return found->second;
+  }
+
+ private:
+  std::vector<std::vector<std::uint32_t>> lists_;
+  std::map<std::vector<std::uint32_t>, std::uint32_t> numbers_;
+};
+
+ReaderLists& reader_lists() {
+  static ReaderLists& only = *new ReaderLists;
+  return only;
+}
+
+std::uint32_t operation_of(std::uint64_t cell) {
+  const auto number = static_cast<std::uint32_t>(cell >> 32U);
+  return (cell & kListMark) == 0 ? number : reader_lists().at(number).back();
 }
 
 const char* verb(Access access) {
@@ -77,6 +108,20 @@ const char* verb(Access access) {
            did);
 }
 
+// `other` is the operation that a cell names, or one of those that it lists.
+void check_operations_order(const Actor& actor,
+                            std::uint64_t cell,
+                            std::uint32_t other,
+                            bool other_wrote,
+                            std::uintptr_t address) {
+  if (other != operation_of(actor.cell) && !is_before_current(other)) {
+    report_race(actor,
+                address,
+                std::uint64_t{other} << 32U | (cell & ~kListMark & 0xffffffffU),
+                other_wrote);
+  }
+}
+
 void check_cell(const Actor& actor,
                 std::uint64_t other,
                 std::uint64_t bytes,
@@ -85,27 +130,56 @@ void check_cell(const Actor& actor,
   if (other == 0 || (other & bytes) == 0) {
     return;
   }
-  if (operation_of(other) == operation_of(actor.cell)) {
-    const bool both_atomic =
-        other_wrote && actor.access == Access::kAtomic && (other & kAtomicMark) != 0;
-    const bool same_block = ((other ^ actor.cell) & kActorMask) == 0 && (other & kSeveralMark) == 0;
-    if (same_block || both_atomic) {
-      return;
+  if ((other & kListMark) != 0) {
+    const Unchecked unchecked;
+    for (const std::uint32_t operation :
+         reader_lists().at(static_cast<std::uint32_t>(other >> 32U))) {
+      check_operations_order(actor, other, operation, other_wrote, address);
     }
-  } else if (is_before_current(operation_of(other))) {
+  }
+  if (operation_of(other) != operation_of(actor.cell)) {
+    check_operations_order(actor, other, operation_of(other), other_wrote, address);
     return;
   }
-  report_race(actor, address, other, other_wrote);
+  const bool both_atomic =
+      other_wrote && actor.access == Access::kAtomic && (other & kAtomicMark) != 0;
+  const bool same_block = block_of(other) == block_of(actor.cell) && (other & kSeveralMark) == 0;
+  if (!same_block && !both_atomic) {
+    report_race(actor, address, other, other_wrote);
+  }
+}
+
+// The cell after a read by another operation than the last one: all that this one does not come after are kept.
+std::uint64_t join_readers(const Actor& actor, std::uint64_t cell, std::uint64_t bytes) {
+  if ((cell & kListMark) == 0 && is_before_current(operation_of(cell))) {
+    return actor.cell | bytes;
+  }
+  const Unchecked unchecked;
+  std::vector<std::uint32_t> readers =
+      (cell & kListMark) == 0 ? std::vector<std::uint32_t>{operation_of(cell)}
+                              : reader_lists().at(static_cast<std::uint32_t>(cell >> 32U));
+  const std::uint32_t self = operation_of(actor.cell);
+  readers.erase(std::remove_if(
+                    readers.begin(),
+                    readers.end(),
+                    [&](std::uint32_t other) { return other == self || is_before_current(other); }),
+                readers.end());
+  if (readers.empty()) {
+    return actor.cell | bytes;
+  }
+  readers.push_back(self);
+  const std::uint64_t list = reader_lists().find(readers);
+  return list << 32U | (actor.cell & kBlockMask) | kListMark | (cell & kByteMask) | bytes;
 }
 
 void record_read(const Actor& actor, std::uint64_t& cell, std::uint64_t bytes) {
   // Of blocks that read different bytes of a cell the last one is known: no race is seen where there is none.
-  if (operation_of(cell) != operation_of(actor.cell) || (cell & bytes) == 0) {
+  if ((cell & bytes) == 0) {
     cell = actor.cell | bytes;
-  } else if (((cell ^ actor.cell) & kActorMask) == 0) {
-    cell |= bytes;
+  } else if (operation_of(cell) != operation_of(actor.cell)) {
+    cell = join_readers(actor, cell, bytes);
   } else {
-    cell |= bytes | kSeveralMark;
+    cell |= bytes | (block_of(cell) == block_of(actor.cell) ? 0 : kSeveralMark);
   }
 }
 
@@ -345,7 +419,10 @@ void check_shared_access(std::uintptr_t address, std::size_t bytes, const Actor&
                verb(actor.access),
                offset + bad);
     }
-    fault_at(actor.code, "reads byte {} of shared memory, which nothing has written", offset + bad);
+    fault_at(actor.code,
+             "reads byte {} of shared memory, which nothing has written (or not yet: is a barrier "
+             "missing?)",
+             offset + bad);
   }
   check_shared_cells(offset, bytes, actor);
   if (actor.access != Access::kRead) {

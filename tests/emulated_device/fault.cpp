@@ -1,5 +1,6 @@
 #include "emulated_device/fault.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -48,7 +49,9 @@ std::string ask_addr2line(const void* code, const char* options) {
 
 std::string source_place(const void* code) {
   // Calls return behind themselves: one byte back is the call.
-  return ask_addr2line(static_cast<const char*>(code) - 1, "-Cfpis");
+  std::string text = ask_addr2line(static_cast<const char*>(code) - 1, "-Cfpis");
+  std::replace(text.begin(), text.end(), '\n', ',');
+  return text;
 }
 
 std::string function_name(const void* code) {

@@ -13,7 +13,8 @@ std::uint64_t read_number(const char* name, std::uint64_t otherwise) {
 Settings read_settings() {
   Settings read;
   const std::uint64_t rank = read_number("OMPI_COMM_WORLD_RANK", read_number("SLURM_PROCID", 0));
-  read.seed = read_number("LOCKSTEP_EMULATED_SEED", 1) * 0x9e3779b97f4a7c15U + rank;
+  // Not multiples of the generator's step: one seed's choices would be another's, a little later.
+  read.seed = (read_number("LOCKSTEP_EMULATED_SEED", 1) * 0xd1342543de82ef95U) ^ (rank << 20U);
   read.checks = read_number("LOCKSTEP_EMULATED_CHECKS", 1) != 0;
   read.num_devices = static_cast<int>(read_number("LOCKSTEP_EMULATED_GPUS", 1));
   read.device_bytes = read_number("LOCKSTEP_EMULATED_GPU_MIB", 2048) << 20U;

@@ -17,7 +17,7 @@ std::vector<float> numbers(int count) {
 // Of kernels that write one value a thread.
 template <void (*kKernel)(cudaStream_t, float*, bool)>
 void run_alone(bool wrong) {
-  const Values<float> out(kCount);
+  const Values<float> out{std::vector<float>(kCount)};
   kKernel(nullptr, out.data(), wrong);
   check_cuda(cudaDeviceSynchronize(), "running");
 }

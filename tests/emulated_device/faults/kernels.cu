@@ -11,6 +11,8 @@ constexpr unsigned kBlocks = 8;
 
 __global__ void reverse_kernel(float* out, const float* in, bool wrong) {
   LOCKSTEP_SHARED_MEMORY(float, values);
+  values[threadIdx.x] = 0.0F;  // so that it is not undefined values that are found
+  __syncthreads();
   values[threadIdx.x] = in[threadIdx.x];
   if (!wrong) {
     __syncthreads();
@@ -96,6 +98,8 @@ __global__ void mixed_atomics_kernel(unsigned* sum, bool wrong) {
 
 __global__ void exchange_in_warp_kernel(float* out, bool wrong) {
   LOCKSTEP_SHARED_MEMORY(float, values);
+  values[threadIdx.x] = 0.0F;
+  __syncwarp();
   values[threadIdx.x] = static_cast<float>(threadIdx.x);
   if (!wrong) {
     __syncwarp();
@@ -163,6 +167,8 @@ __global__ void copy_wait_kernel(float* out, const float* in, bool wrong) {
 
 __global__ void copy_barrier_kernel(float* out, const float* in, bool wrong) {
   LOCKSTEP_SHARED_MEMORY(float, values);
+  values[4 * threadIdx.x] = 0.0F;
+  __syncthreads();
   copy_async_16(values + 4 * threadIdx.x, in + 4 * threadIdx.x, 16);
   copy_async_commit();
   copy_async_wait<0>();

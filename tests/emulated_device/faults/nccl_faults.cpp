@@ -100,7 +100,7 @@ void group_end(bool wrong) {
 void result_early(bool wrong) {
   const Pair pair;
   const Values<float> x(ones());
-  const Values<float> y(kCount);
+  const Values<float> y(ones());
   const Stream communication;
   const Stream compute;
   sum(pair, x.data(), y.data(), kCount, communication);
@@ -114,7 +114,7 @@ void result_early(bool wrong) {
 void overwritten(bool wrong) {
   const Pair pair;
   const Values<float> x(ones());
-  const Values<float> y(kCount);
+  const Values<float> y(ones());
   const Stream communication;
   const Stream compute;
   sum(pair, x.data(), y.data(), kCount, communication);
