@@ -34,6 +34,8 @@ class Accelerator {
   [[nodiscard]] virtual std::string identity(Queue& queue) const = 0;
   /// What decides bits, for the fingerprint of checkpoints.
   [[nodiscard]] virtual std::string fingerprint(Queue& queue) const = 0;
+  /// Rows, columns and inner size of a product that keeps the device busy for some tenths of a millisecond.
+  [[nodiscard]] virtual long large_product(Queue& queue) const = 0;
   /// Bytes of the device that are free now.
   [[nodiscard]] virtual std::size_t free_bytes(Queue& queue) const = 0;
   /// Takes device memory for all that will be allocated, at once. Before anything is.

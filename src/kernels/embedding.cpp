@@ -1,5 +1,6 @@
 #include "kernels/embedding.h"
 
+#include "base/integers.h"
 #include "kernels/dispatch.h"
 
 namespace lockstep {
@@ -27,6 +28,16 @@ Cost EmbeddingBackward::cost() const {
   }
   return {dpositions ? 2 * elements : elements,
           bytes + static_cast<double>(dout.rows) * sizeof(*tokens)};
+}
+
+long EmbeddingBackward::num_tiles() const {
+  return ceil_div(dout.rows, kEmbeddingTileRows);
+}
+
+// Two lists of rows, and a place for each digit of each tile.
+std::size_t EmbeddingBackward::cuda_workspace_bytes() const {
+  return static_cast<std::size_t>(2 * dout.rows + num_tiles() * kEmbeddingDigits) *
+         sizeof(std::int32_t);
 }
 
 void launch(Queue& queue, const EmbeddingBackward& op) {

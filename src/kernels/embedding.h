@@ -21,11 +21,11 @@ struct BlockedTable {
   long first_row = 0;
   long num_rows = 0;
 
-  [[nodiscard]] bool holds(long row) const {
+  [[nodiscard]] constexpr bool holds(long row) const {
     return row >= first_row && row - first_row < num_rows;
   }
   /// Element index of the first column of `row`, which it holds.
-  [[nodiscard]] long offset(long row) const {
+  [[nodiscard]] constexpr long offset(long row) const {
     const long own = row - first_row;
     return own / rows_per_block * block_stride + own % rows_per_block * cols;
   }
@@ -49,6 +49,11 @@ struct Embedding {
 
 void launch(Queue& queue, const Embedding& op);
 
+/// How a CUDA device sorts rows by token: tiles of rows, and digits of the tokens' numbers.
+inline constexpr long kEmbeddingTileRows = 2048;
+inline constexpr int kEmbeddingDigitBits = 8;
+inline constexpr int kEmbeddingDigits = 1 << kEmbeddingDigitBits;
+
 /// Gradients in f32: dtable[token] += dout of each of its occurrences in token order, unless another
 /// rank holds it;
 /// dpositions[p] += dout of position p in the order of the sequences. dtable must have been
@@ -64,6 +69,8 @@ struct EmbeddingBackward {
 
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const { return 0; }
+  [[nodiscard]] long num_tiles() const;
+  [[nodiscard]] std::size_t cuda_workspace_bytes() const;
 };
 
 void launch(Queue& queue, const EmbeddingBackward& op);

@@ -1,9 +1,23 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "base/integers.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/dispatch.h"
 
 namespace lockstep {
+namespace {
+
+// The largest of 1, 2, 4, 8, 16 that divides `bytes`.
+std::size_t alignment_of(std::size_t bytes) {
+  constexpr int kLargest = 4;
+  return std::size_t{1} << static_cast<unsigned>(std::min(kLargest, std::countr_zero(bytes)));
+}
+
+}  // namespace
 
 Cost MatMul::cost() const {
   const double rows = static_cast<double>(m());
@@ -17,6 +31,27 @@ Cost MatMul::cost() const {
 
 std::size_t MatMul::workspace_bytes() const {
   return cpu_matmul_workspace_bytes(*this);
+}
+
+std::size_t MatMul::cuda_workspace_bytes() const {
+  std::size_t bytes = kCublasWorkspaceBytes;
+  for (const Matrix& matrix : {a, b, c}) {
+    if (!is_aligned_as_dense(matrix)) {
+      bytes += round_up(matrix.bytes(), kDenseCopyAlignment);
+    }
+  }
+  return bytes;
+}
+
+std::size_t dense_alignment(const Matrix& matrix) {
+  return alignment_of(static_cast<std::size_t>(matrix.cols) * size_of(matrix.dtype));
+}
+
+bool is_aligned_as_dense(const Matrix& matrix) {
+  const long stride = matrix.rows > 1 ? matrix.stride : matrix.cols;
+  const std::size_t row_bytes = static_cast<std::size_t>(stride) * size_of(matrix.dtype);
+  const auto address = reinterpret_cast<std::uintptr_t>(matrix.data);
+  return std::min(alignment_of(address), alignment_of(row_bytes)) >= dense_alignment(matrix);
 }
 
 void launch(Queue& queue, const MatMul& op) {

@@ -29,9 +29,23 @@ struct MatMul {
   [[nodiscard]] long k() const { return transpose_a ? a.rows : a.cols; }
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const;
+  /// cuBLASLt's scratch and dense copies of the operands that lie worse than dense_alignment.
+  [[nodiscard]] std::size_t cuda_workspace_bytes() const;
 };
 
 void launch(Queue& queue, const MatMul& op);
+
+/// What cuBLASLt may take for one product: always the same, as its choice depends on it.
+inline constexpr std::size_t kCublasWorkspaceBytes = std::size_t{32} << 20U;
+
+/// Dense copies in the workspace start on a multiple of this.
+inline constexpr std::size_t kDenseCopyAlignment = 256;
+
+/// Bytes, at most 16, on whose multiples all rows of a dense matrix of this shape start: what a choice of
+/// algorithm may count on whatever the strides.
+std::size_t dense_alignment(const Matrix& matrix);
+/// Whether the matrix itself, with its address and stride, is aligned as well as that.
+bool is_aligned_as_dense(const Matrix& matrix);
 
 /// W matrices of one shape, `stride` elements apart: the partial products of a split inner
 /// dimension, each rounded to its dtype. Their sum is taken in f32 by the aligned tree.

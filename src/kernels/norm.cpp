@@ -1,6 +1,7 @@
 #include "kernels/norm.h"
 
 #include "kernels/cpu/token_pieces.h"
+#include "kernels/cuda/token_rows.h"
 #include "kernels/dispatch.h"
 
 namespace lockstep {
@@ -48,6 +49,12 @@ std::size_t NormBackward::workspace_bytes() const {
   const RowPieces pieces(x.rows, token_blocks);
   const long sums = dbias != nullptr ? 2 : 1;
   return static_cast<std::size_t>(pieces.count() * sums * x.cols) * sizeof(float);
+}
+
+std::size_t NormBackward::cuda_workspace_bytes() const {
+  const long slots = norm_backward_rows(x.rows, token_blocks).num_slots();
+  const long sums = dbias != nullptr ? 2 : 1;
+  return static_cast<std::size_t>(slots * sums * x.cols) * sizeof(float);
 }
 
 void launch(Queue& queue, const NormBackward& op) {

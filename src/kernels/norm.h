@@ -79,6 +79,7 @@ struct NormBackward {
 
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const;
+  [[nodiscard]] std::size_t cuda_workspace_bytes() const;
 };
 
 void launch(Queue& queue, const NormBackward& op);

@@ -2,6 +2,7 @@
 
 #include "base/integers.h"
 #include "kernels/cpu/column_sum.h"
+#include "kernels/cuda/token_rows.h"
 #include "kernels/dispatch.h"
 
 namespace lockstep {
@@ -15,6 +16,11 @@ std::size_t ColumnSum::workspace_bytes() const {
   return cpu_column_sum_workspace_bytes(*this);
 }
 
+std::size_t ColumnSum::cuda_workspace_bytes() const {
+  return static_cast<std::size_t>(column_sum_rows(x.rows, token_blocks).num_slots() * x.cols) *
+         sizeof(float);
+}
+
 void launch(Queue& queue, const ColumnSum& op) {
   dispatch(queue, op);
 }
@@ -22,6 +28,11 @@ void launch(Queue& queue, const ColumnSum& op) {
 Cost SumTree::cost() const {
   const auto elements = static_cast<double>(count);
   return {elements * (num_inputs - 1), elements * sizeof(float) * (num_inputs + num_outputs)};
+}
+
+std::size_t SumTree::cuda_workspace_bytes() const {
+  const int pointers = num_inputs + num_outputs;
+  return pointers <= kSumTreeParameters ? 0 : static_cast<std::size_t>(pointers) * sizeof(void*);
 }
 
 void launch(Queue& queue, const SumTree& op) {

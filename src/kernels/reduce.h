@@ -21,12 +21,16 @@ struct ColumnSum {
 
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const;
+  [[nodiscard]] std::size_t cuda_workspace_bytes() const;
 };
 
 void launch(Queue& queue, const ColumnSum& op);
 
+/// Pointers to inputs and outputs of a SumTree that fit into a CUDA kernel's parameters.
+inline constexpr int kSumTreeParameters = 256;
+
 /// outputs[j][i] = tree sum over t of inputs[t][i], for all j: the aligned tree over num_inputs
-/// leaves (at most 65,536), in f32. Outputs may be any of the inputs. No multiple of anything is asked of count;
+/// leaves (at most 65,536), in f32. `inputs` and `outputs` are arrays of the host. Outputs may be any of the inputs. No multiple of anything is asked of count;
 /// cutting the range anywhere leaves the bits.
 struct SumTree {
   static constexpr const char* kName = "sum_tree";
@@ -39,6 +43,7 @@ struct SumTree {
 
   [[nodiscard]] Cost cost() const;
   [[nodiscard]] std::size_t workspace_bytes() const { return 0; }
+  [[nodiscard]] std::size_t cuda_workspace_bytes() const;
 };
 
 void launch(Queue& queue, const SumTree& op);

@@ -34,6 +34,7 @@ struct RunSetup {
   DType dtype = DType::kF32;
   PassMemory pass_memory;
   MemoryPlan memory;
+  double device_peak = 0;  ///< of this rank, operations a second
 };
 
 /// Opens the data, finds the checkpoint to go on from, chooses the virtual layout, builds the model

@@ -13,8 +13,6 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/model_source.h"
 #include "comm/accelerator.h"
-#include "device/cpu/cpu_queue.h"
-#include "kernels/cpu/peak.h"
 #include "parallel/gradient_reducer.h"
 #include "parallel/mesh.h"
 #include "parallel/model_parts.h"
@@ -22,6 +20,7 @@
 #include "parallel/step_executor.h"
 #include "parallel/whole_model.h"
 #include "training/collectively.h"
+#include "training/device_peak.h"
 #include "training/rank_work.h"
 #include "training/run_reporter.h"
 #include "training/run_setup.h"
@@ -65,7 +64,7 @@ class Run {
   [[nodiscard]] ModelView saved_model() {
     return keeps_copy() ? whole_->copy() : whole_ ? whole_->view() : state_.view();
   }
-  void measure_peak();
+  void add_up_peaks();
   void restore();
   void open_files();
   void announce() const;
@@ -164,7 +163,7 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
   }
   queue.workspace(setup_.pass_memory.workspace);
   queue.seal_workspace();
-  measure_peak();
+  add_up_peaks();
   restore();
   reader_.emplace(*setup_.data,
                   SampleOrder(static_cast<std::uint64_t>(config.run.seed),
@@ -181,11 +180,8 @@ Run::Run(const TrainingConfig& config, RunSetup setup, Communicator& group, Queu
   announce();
 }
 
-void Run::measure_peak() {
-  double mine = 0;
-  if (queue_->kind() == DeviceKind::kCpu) {
-    mine = measure_peak_operations(static_cast<CpuQueue&>(*queue_), setup_.dtype);
-  }
+void Run::add_up_peaks() {
+  const double mine = setup_.device_peak;
   std::vector<double> all(static_cast<std::size_t>(group_->size()));
   group_->all_gather({&mine, 1}, all);
   peak_operations_ = std::accumulate(all.begin(), all.end(), 0.0);
@@ -288,7 +284,7 @@ void Run::announce() const {
             config_->parallel.reduction == "ordered"
                 ? machine_fingerprint(*queue_)
                 : "not promised: parallel.reduction is native");
-  log::info("peak: {} f32 multiply-add operations/s on all ranks, measured",
+  log::info("peak: {} operations/s of matrix products on all ranks, measured",
             human_count(peak_operations_));
   log::info("memory of a rank: {} ({})",
             human_bytes(static_cast<std::int64_t>(setup_.memory.total())),
@@ -520,6 +516,7 @@ void Run::finish(TrainingEnd end) {
 TrainingEnd train(const TrainingConfig& config, Communicator& group, Queue& queue) {
   collectively(group, [&] { parse_trace_range(config.log.trace); });
   RunSetup setup = set_up_run(config, group, queue);
+  setup.device_peak = measure_device_peak(queue, setup.dtype);
   if (queue.kind() == DeviceKind::kCuda) {
     constexpr std::size_t kForAlignment = std::size_t{1} << 20U;
     accelerator()->reserve(queue, setup.memory.device() + kForAlignment);

@@ -88,6 +88,11 @@ class CudaAccelerator final : public Accelerator {
                        device.minor);
   }
 
+  [[nodiscard]] long large_product(Queue& queue) const override {
+    // 32 rows and columns a multiprocessor: 4,224 on an H100 or H200.
+    return 32L * cuda(queue).device().multiprocessors;
+  }
+
   [[nodiscard]] std::size_t free_bytes(Queue& queue) const override {
     (void)queue;
     std::size_t free = 0;

@@ -75,6 +75,7 @@ CudaQueue::CudaQueue(const CudaDevice& device, int num_threads)
 // Failures have no one to go to here: the process ends.
 CudaQueue::~CudaQueue() {
   cudaDeviceSynchronize();
+  states_.clear();
   workspace_ = {};
   for (const StagingBuffer& buffer : staging_) {
     cudaFreeHost(buffer.data);
@@ -97,7 +98,7 @@ cudaStream_t CudaQueue::add_stream() {
 }
 
 void CudaQueue::reserve(std::size_t device_bytes) {
-  LOCKSTEP_CHECK(arena_ == nullptr && !has_pieces_);
+  LOCKSTEP_CHECK(arena_ == nullptr);
   if (device_bytes == 0) {
     return;
   }
@@ -115,7 +116,6 @@ Memory CudaQueue::take(std::size_t taken, std::size_t bytes) {
   if (bytes == 0) {
     return {};
   }
-  has_pieces_ = true;
   const std::size_t stored = round_up(taken, kAlignment);
   if (stored <= arena_bytes_ - arena_used_) {
     std::byte* const data = arena_ + arena_used_;

@@ -4,6 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <memory>
+#include <typeindex>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -73,7 +77,7 @@ class CudaQueue final : public Queue {
   /// device waiting for ever. It may throw Error.
   void set_waiter(std::function<void()> waiter) { waiter_ = std::move(waiter); }
 
-  /// Takes one arena of device memory from which `allocate` hands out. Before the first `allocate`.
+  /// Takes one arena of device memory from which `allocate` hands out from then on. Once.
   void reserve(std::size_t device_bytes);
 
   Memory allocate(std::size_t bytes) override;
@@ -92,6 +96,23 @@ class CudaQueue final : public Queue {
   [[nodiscard]] std::size_t workspace_bytes() const override { return workspace_.bytes(); }
 
   [[nodiscard]] ThreadPool* host_threads() override { return &threads_; }
+
+  /// The queue's State, which kernels keep from call to call (a library's handle): made when first asked for, gone
+  /// with the queue, after its last kernel.
+  template <typename State>
+  State& state() {
+    std::shared_ptr<void>& slot = states_[typeid(State)];
+    if (slot == nullptr) {
+      slot = std::make_shared<State>();
+    }
+    return *static_cast<State*>(slot.get());
+  }
+  /// The same if it exists, else null.
+  template <typename State>
+  [[nodiscard]] const State* find_state() const {
+    const auto found = states_.find(typeid(State));
+    return found == states_.end() ? nullptr : static_cast<const State*>(found->second.get());
+  }
 
   /// Pieces of the arena start on a multiple of this.
   static constexpr std::size_t kAlignment = 256;
@@ -114,9 +135,9 @@ class CudaQueue final : public Queue {
   std::size_t arena_bytes_ = 0;
   std::size_t arena_used_ = 0;
   Memory workspace_;
+  std::map<std::type_index, std::shared_ptr<void>> states_;
   bool sealed_ = false;
   std::size_t allocated_bytes_ = 0;
-  bool has_pieces_ = false;
   std::array<StagingBuffer, kNumStaging> staging_;
   std::size_t next_staging_ = 0;
 };

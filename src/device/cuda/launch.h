@@ -28,12 +28,12 @@ void launch_kernel(const LaunchShape& shape,
                    cudaStream_t stream,
                    void (*kernel)(Parameters...),
                    Arguments&&... arguments) {
-  check_cuda(emulated::enqueue_kernel<Parameters...>(shape.grid,
-                                                     shape.block,
-                                                     shape.shared_bytes,
-                                                     stream,
-                                                     kernel,
-                                                     std::forward<Arguments>(arguments)...),
+  check_cuda(emulated::enqueue_kernel(shape.grid,
+                                      shape.block,
+                                      shape.shared_bytes,
+                                      stream,
+                                      kernel,
+                                      std::forward<Arguments>(arguments)...),
              "starting a kernel");
 }
 

@@ -1,0 +1,10 @@
+// What happens when the host touches memory that only the device may touch.
+#pragma once
+
+namespace lockstep::emulated {
+
+/// Ends the program with a message for the host's accesses to memory of the device, and to pinned memory that a copy
+/// under way uses. Other crashes go on to the handler from before. May be called often.
+void install_crash_handler();
+
+}  // namespace lockstep::emulated
