@@ -16,29 +16,11 @@ constexpr float to_uniform(std::uint32_t bits) {
 
 }  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = 0xD2511F53ULL * counter[0];
-    const std::uint64_t product1 = 0xCD9E8D57ULL * counter[2];
-    counter = {static_cast<std::uint32_t>(product1 >> 32U) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(product1),
-               static_cast<std::uint32_t>(product0 >> 32U) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(product0)};
-    key[0] += 0x9E3779B9U;
-    key[1] += 0xBB67AE85U;
-  }
-  return counter;
-}
-
 RandomStream::RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t site) {
-  // The site is folded through Philox itself: nearby sites give unrelated keys.
-  const auto mixed =
-      philox4x32({static_cast<std::uint32_t>(site),
-                  static_cast<std::uint32_t>(site >> 32U),
-                  static_cast<std::uint32_t>(purpose),
-                  0x4c4f434bU},
-                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)});
+  const auto mixed = random_key(seed,
+                                static_cast<std::uint32_t>(purpose),
+                                static_cast<std::uint32_t>(site),
+                                static_cast<std::uint32_t>(site >> 32U));
   key_ = {mixed[0], mixed[1]};
   high_ = mixed[2];
 }

@@ -20,9 +20,35 @@ enum class RandomPurpose : std::uint32_t {
   kTest = 6,
 };
 
-/// The 128 random bits at one counter under one key.
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key);
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr std::array<std::uint32_t, 2> kPhiloxFactors{0xD2511F53U, 0xCD9E8D57U};
+inline constexpr std::array<std::uint32_t, 2> kPhiloxKeySteps{0x9E3779B9U, 0xBB67AE85U};
+
+/// The 128 random bits at one counter under one key. A constant expression: device code calls it, too.
+constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                  std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const std::uint64_t product0 = std::uint64_t{kPhiloxFactors[0]} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{kPhiloxFactors[1]} * counter[2];
+    counter = {static_cast<std::uint32_t>(product1 >> 32U) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32U) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(product0)};
+    key[0] += kPhiloxKeySteps[0];
+    key[1] += kPhiloxKeySteps[1];
+  }
+  return counter;
+}
+
+/// Folds what a stream is for through Philox itself: nearby streams get unrelated keys. `purpose` is a
+/// RandomPurpose, perhaps with bits of the stream's own above the lower 16.
+constexpr std::array<std::uint32_t, 4> random_key(std::uint64_t seed,
+                                                  std::uint32_t purpose,
+                                                  std::uint32_t stream_low,
+                                                  std::uint32_t stream_high) {
+  return philox4x32({stream_low, stream_high, purpose, 0x4c4f434bU},
+                    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)});
+}
 
 /// A stream of random numbers that can be entered anywhere.
 class RandomStream {

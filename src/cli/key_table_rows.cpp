@@ -109,7 +109,10 @@ void add_model(Table& table) {
       "tie_embeddings", any(), "input and output share one embedding");
   row.add<&Section::norm_epsilon>("norm_epsilon", positive(), "added to variances");
   row.add<&Section::rope_theta>("rope_theta", positive(), "llama: base of the rotary frequencies");
-  row.add<&Section::dropout>("dropout", below_one(), "probability of dropping an activation");
+  row.add<&Section::dropout>(
+      "dropout",
+      below_one(),
+      "gpt2: probability of dropping embeddings, attention and what joins the residual");
   row.add<&Section::init_from>(
       "init_from", any(), "checkpoint, Hugging Face folder or .gguf to start from");
 }
@@ -309,7 +312,6 @@ const std::vector<Key>& key_table() {
 
 const std::vector<NotYetAvailable>& not_yet_available() {
   static const std::vector<NotYetAvailable> entries = {
-      {"model.dropout", {}},
       {"run.precision", {"f32", "bf16"}},
       {"generate", {}},
       {"quantize", {}},

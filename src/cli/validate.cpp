@@ -70,8 +70,13 @@ void check_kind_of_data(const Configuration& config) {
   }
 }
 
-// What only a transformer can do.
+// What not every kind of network can do.
 void check_model_options(const Configuration& config) {
+  if (config.model.dropout > 0 && config.model.architecture != "gpt2") {
+    throw_request_error("{}: {} has no dropout; valid: 0, or model.architecture = \"gpt2\"",
+                        describe_setting(config, "model.dropout"),
+                        describe_setting(config, "model.architecture"));
+  }
   if (config.model.architecture != "mlp") {
     return;
   }

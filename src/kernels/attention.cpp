@@ -60,6 +60,11 @@ std::size_t AttentionBackward::workspace_bytes() const {
   return static_cast<std::size_t>(2 * shape.batch * shape.kv_heads * head_bytes);
 }
 
+std::size_t AttentionBackward::cuda_workspace_bytes() const {
+  const long rows = shape.batch * shape.heads * round_up(shape.seq_length, kStatisticsMultiple);
+  return 2 * sizeof(float) * static_cast<std::size_t>(rows);
+}
+
 void launch(Queue& queue, const AttentionBackward& op) {
   dispatch(queue, op);
 }

@@ -43,6 +43,13 @@ struct HeadSplit {
                     : kv_heads_per_block() * head_dim;
   }
 
+  /// The first query head of `block` of all, as numbered in the whole layer.
+  [[nodiscard]] long first_head(int block) const {
+    const long a_kv_head = heads / kv_heads;
+    return shares()
+               ? block / sharers() * a_kv_head + piece(a_kv_head, heads_per_block(), block).begin
+               : block * heads_per_block();
+  }
   /// Where blocks share: query heads that are there in `block` of all, the rest is padding.
   [[nodiscard]] long heads_in(int block) const {
     return piece(heads / kv_heads, heads_per_block(), block).size();

@@ -254,6 +254,9 @@ std::unique_ptr<Model> make_mlp(const ModelConfig& config, DType dtype, TensorSp
         "[784, 10]",
         config.layer_sizes.size());
   }
+  if (config.dropout > 0) {
+    throw_request_error("model.dropout = {}: an mlp has no dropout; valid: 0", config.dropout);
+  }
   return std::make_unique<Mlp>(config, dtype, split);
 }
 

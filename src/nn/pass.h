@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "base/function_ref.h"
@@ -20,6 +21,16 @@ struct ModelInput {
   const std::int32_t* tokens = nullptr;
   const float* features = nullptr;
   const std::int32_t* targets = nullptr;
+  /// In training: steps before this one, and the first sample's number in the global batch.
+  long step = 0;
+  long first_sample = 0;
+};
+
+/// Where a micro-batch stands in a training: what random numbers of its passes are a function of.
+struct TrainingPlace {
+  std::uint64_t seed = 0;
+  long step = 0;
+  long first_sample = 0;
 };
 
 /// What a forward pass does not keep, because the backward pass computes it again; the bits are the
@@ -92,6 +103,9 @@ struct Pass {
   /// Where the model has its head: gets the sum of the losses of the trained targets, not scaled; memory of
   /// Queue::allocate_for_host, there once the queue is synchronised. Null: nobody wants it.
   double* loss = nullptr;
+  /// By what models with dropout draw; all passes of a micro-batch have the same. Absent: nothing is
+  /// dropped, as in evaluation.
+  std::optional<TrainingPlace> place = std::nullopt;
 
   /// Whether a backward pass finds gradients of activations, and those of parameters.
   [[nodiscard]] bool finds_inputs() const { return part != BackwardPart::kWeight; }

@@ -65,8 +65,9 @@ void add_token_sums(Pass& pass, std::span<const TokenSum> sums, long size) {
   }
 }
 
-// The norm of a split sequence, whose sums go to the gradients that `op` names and to `dbias_before`.
-void launch_over_ranks(Pass& pass, const NormBackward& op, float* dbias_before) {
+// The norm of a split sequence, whose sums go to the gradients that `op` names, and that of dbefore to
+// `dbias_before`.
+void launch_over_ranks(Pass& pass, const NormBackward& op, Matrix dbefore, float* dbias_before) {
   const long size = op.x.cols;
   std::array<TokenSum, kMostSums> sums;
   std::size_t count = 0;
@@ -76,7 +77,7 @@ void launch_over_ranks(Pass& pass, const NormBackward& op, float* dbias_before) 
   };
   if (dbias_before != nullptr) {
     launch(pass.queue,
-           ColumnSum{.x = op.dresidual, .out = add(dbias_before), .token_blocks = op.token_blocks});
+           ColumnSum{.x = dbefore, .out = add(dbias_before), .token_blocks = op.token_blocks});
   }
   NormBackward own = op;
   own.accumulate = false;
@@ -123,7 +124,7 @@ void norm_backward_over_ranks(
   op.dbias = to[1];
   op.accumulate = pass.accumulate;
   if (split.sequence) {
-    launch_over_ranks(pass, op, to[2]);
+    launch_over_ranks(pass, op, sums.dbefore, to[2]);
   } else {
     launch(pass.queue, op);
   }

@@ -25,8 +25,10 @@ Matrix gather_all_rows(Pass& pass, const TensorSplit& split, Matrix x, long seq_
 struct NormSums {
   int gain = -1;
   int bias = -1;
-  /// Of a split sequence: a bias that was added before the residual; the sum is that of dresidual.
+  /// Of a split sequence: a bias that was added before the residual; the sum is that of `dbefore`.
   int bias_before = -1;
+  /// The gradient of what joined the residual: dresidual, unless some of it was dropped.
+  Matrix dbefore;
   /// Where the input part of a backward pass leaves the sums to the weight part.
   float* late = nullptr;
 };

@@ -10,6 +10,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/reduce.h"
+#include "nn/dropout.h"
 #include "nn/transformer_block.h"
 #include "nn/transformer_sizes.h"
 
@@ -68,6 +69,8 @@ class Transformer final : public Model {
   }
   [[nodiscard]] BlockedTable embedding_table(void* data, DType dtype) const;
   void embed(Pass& pass, const ModelInput& batch, Matrix out) const;
+  /// Dropout of the embedding or its gradient, in place.
+  void drop_embedding(Pass& pass, Matrix x) const;
   [[nodiscard]] Matrix all_rows(Pass& pass, Matrix x) const {
     return gather_all_rows(pass, shape_.split, x, shape_.seq_length);
   }
@@ -144,6 +147,7 @@ Transformer::Transformer(const ModelConfig& config,
   shape_.ffn = ffn_size_of(config);
   shape_.seq_length = config.seq_length;
   shape_.epsilon = config.norm_epsilon;
+  shape_.dropout = config.dropout;
   shape_.split = table_.split();
   shape_.num_layers = static_cast<int>(config.num_layers);
   declare_parameters();
@@ -300,6 +304,13 @@ void Transformer::embed(Pass& pass, const ModelInput& batch, Matrix out) const {
     group->sum(part.size());
     launch(pass.queue, CombineBlocks{.blocks = BlockSum(part), .out = out});
   }
+  drop_embedding(pass, out);
+}
+
+void Transformer::drop_embedding(Pass& pass, Matrix x) const {
+  const LayerDropout dropout{
+      .probability = shape_.dropout, .split = shape_.split, .seq_length = shape_.seq_length};
+  dropout.apply(pass, DropoutSite::kEmbedding, x, x);
 }
 
 void Transformer::forward(Pass& pass, const ModelInput& batch) {
@@ -415,6 +426,7 @@ void Transformer::embedding_backward(Pass& pass, const ModelInput& batch, Matrix
       launch(pass.queue, FillZero{.data = positions.data, .bytes = positions.bytes()});
     }
   }
+  drop_embedding(pass, d);
   launch(pass.queue,
          EmbeddingBackward{.tokens = batch.tokens,
                            .dout = all_rows(pass, d),

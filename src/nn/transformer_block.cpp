@@ -13,6 +13,27 @@ namespace {
 
 constexpr double kInitialDeviation = 0.02;  // GPT-2's, and nanoGPT's for both families
 
+// What joins the residual: a sum of products, and a bias that is still to be added (may be absent).
+struct Branch {
+  BlockSum sum;
+  Matrix bias;
+};
+
+// Of the sum of `products` for own rows. Dropout works on the rounded sum, which takes the place of the first product.
+Branch join(Pass& pass,
+            const LayerDropout& dropout,
+            DropoutSite site,
+            const BlockSum& products,
+            Matrix bias) {
+  const BlockSum sum = sum_for_own_rows(pass, dropout.split, products, dropout.seq_length);
+  if (!dropout.drops(pass)) {
+    return {sum, bias};
+  }
+  const Matrix out = products.first.row_range(0, sum.first.rows);
+  launch(pass.queue, CombineBlocks{.blocks = sum, .bias = bias, .out = out});
+  return {BlockSum(dropout.apply(pass, site, out, out)), Matrix{}};
+}
+
 }  // namespace
 
 long TransformerShape::ffn_per_block() const {
@@ -77,7 +98,11 @@ LinearParameters TransformerBlock::add_linear(ParameterTable& table,
 }
 
 TransformerBlock::TransformerBlock(const TransformerShape& shape, int index, ParameterTable& table)
-    : shape_(shape) {
+    : shape_(shape),
+      dropout_{.probability = shape.dropout,
+               .layer = index,
+               .split = shape.split,
+               .seq_length = shape.seq_length} {
   const std::string prefix = "layers." + std::to_string(index) + ".";
   const HeadSplit heads = shape.head_split();
   const SplitPart query{
@@ -189,18 +214,20 @@ void TransformerBlock::attend(Pass& pass, const Saved& saved) const {
     if (heads.q.cols == 0) {
       continue;
     }
-    launch(pass.queue,
-           AttentionForward{
-               .shape = attention_shape(heads),
-               .q = heads.q,
-               .k = heads.k,
-               .v = heads.v,
-               .out = attention_columns(saved.attention, block),
-               .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows});
+    launch(
+        pass.queue,
+        AttentionForward{.shape = attention_shape(heads),
+                         .q = heads.q,
+                         .k = heads.k,
+                         .v = heads.v,
+                         .out = attention_columns(saved.attention, block),
+                         .log_sum_exp = saved.log_sum_exp + block * shape_.heads_per_block() * rows,
+                         .dropout = dropout_.of_heads(pass, first_head(block))});
   }
 }
 
-AttentionBackward TransformerBlock::attention_gradient(const Saved& saved,
+AttentionBackward TransformerBlock::attention_gradient(const Pass& pass,
+                                                       const Saved& saved,
                                                        const HeadColumns& heads,
                                                        Matrix dattention,
                                                        int block) const {
@@ -213,7 +240,8 @@ AttentionBackward TransformerBlock::attention_gradient(const Saved& saved,
           .dout = attention_columns(dattention, block),
           .dq = {},
           .dk = {},
-          .dv = {}};
+          .dv = {},
+          .dropout = dropout_.of_heads(pass, first_head(block))};
 }
 
 void TransformerBlock::attention_backward(
@@ -225,7 +253,7 @@ void TransformerBlock::attention_backward(
   for (int block = 0; block < shape_.split.local_blocks(); ++block) {
     const HeadColumns heads = head_columns(saved.qkv, block);
     const HeadColumns d = head_columns(dqkv, block);
-    AttentionBackward op = attention_gradient(saved, heads, dattention, block);
+    AttentionBackward op = attention_gradient(pass, saved, heads, dattention, block);
     op.dq = d.q;
     op.dk = d.k;
     op.dv = d.v;
@@ -251,7 +279,7 @@ void TransformerBlock::shared_attention_backward(
       launch(pass.queue, FillZero{.data = both.data, .bytes = both.bytes()});
       continue;
     }
-    AttentionBackward op = attention_gradient(saved, heads, dattention, block);
+    AttentionBackward op = attention_gradient(pass, saved, heads, dattention, block);
     op.dq = head_columns(dqkv, block).q.columns(0, heads.q.cols);
     op.dk = both.columns(0, shape_.head_dim);
     op.dv = both.columns(shape_.head_dim, shape_.head_dim);
@@ -359,10 +387,12 @@ void TransformerBlock::forward_to_activation(Pass& pass,
   prepare_heads(pass, rotary, saved);
   attend(pass, saved);
   row_linear_forward(pass, projection_, saved.attention, products);
+  const Branch branch =
+      join(pass, dropout_, DropoutSite::kProjection, products, bias_of(pass, projection_, 0));
   launch(pass.queue,
          NormForward{.kind = shape_.norm,
-                     .x = own_rows(pass, products),
-                     .x_bias = bias_of(pass, projection_, 0),
+                     .x = branch.sum,
+                     .x_bias = branch.bias,
                      .residual = x,
                      .sum = saved.x1,
                      .gain = gain_of(pass, norm2_.gain),
@@ -396,11 +426,11 @@ void TransformerBlock::forward(
   const BlockSum products =
       push_blocks(pass, x.dtype, rows, shape_.hidden, shape_.split.local_blocks());
   row_linear_forward(pass, down_, saved.act, products);
-  launch(pass.queue,
-         CombineBlocks{.blocks = own_rows(pass, products),
-                       .bias = bias_of(pass, down_, 0),
-                       .residual = saved.x1,
-                       .out = out});
+  const Branch branch =
+      join(pass, dropout_, DropoutSite::kFeedForward, products, bias_of(pass, down_, 0));
+  launch(
+      pass.queue,
+      CombineBlocks{.blocks = branch.sum, .bias = branch.bias, .residual = saved.x1, .out = out});
 }
 
 void TransformerBlock::norm_backward(
@@ -419,21 +449,23 @@ void TransformerBlock::norm_backward(
                            {.gain = half.norm.gain,
                             .bias = half.norm.bias,
                             .bias_before = shape_.split.sequence ? half.last.bias : -1,
+                            .dbefore = half.dbranch,
                             .late = half.late},
                            shape_.seq_length);
 }
 
 void TransformerBlock::feed_forward_half_backward(Pass& pass,
                                                   const Saved& saved,
-                                                  Matrix d,
+                                                  Matrix dbranch,
                                                   BlockSum products) const {
   const StackScope scratch(pass.scratch());
+  const DType dtype = dbranch.dtype;
   const Matrix dup =
-      saved.late.dup ? saved.late.dup : pass.scratch().push(d.dtype, saved.up.rows, saved.up.cols);
+      saved.late.dup ? saved.late.dup : pass.scratch().push(dtype, saved.up.rows, saved.up.cols);
   const Matrix dact =
-      shape_.gated ? pass.scratch().push(d.dtype, saved.up.rows, saved.act.cols) : dup;  // in place
+      shape_.gated ? pass.scratch().push(dtype, saved.up.rows, saved.act.cols) : dup;  // in place
   row_linear_backward(
-      pass, without_bias(down_), saved.act, all_rows(pass, d), dact, shape_.token_blocks());
+      pass, without_bias(down_), saved.act, all_rows(pass, dbranch), dact, shape_.token_blocks());
   if (!shape_.split.sequence) {
     pass.gradients_complete_from(down_.weight);
   }
@@ -444,20 +476,17 @@ void TransformerBlock::feed_forward_half_backward(Pass& pass,
   column_linear_backward(pass, up_, weight_rows(pass, saved.norm2), dup, products);
 }
 
-void TransformerBlock::attention_half_backward(Pass& pass,
-                                               RotaryTable rotary,
-                                               const Saved& saved,
-                                               BlockSum products) const {
+void TransformerBlock::attention_half_backward(
+    Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dbranch, BlockSum products) const {
   const StackScope scratch(pass.scratch());
-  const Matrix d = saved.late.dx1;
-  const Matrix dqkv = saved.late.dqkv
-                          ? saved.late.dqkv
-                          : pass.scratch().push(d.dtype, saved.qkv.rows, saved.qkv.cols);
-  const Matrix dattention = pass.scratch().push(d.dtype, saved.qkv.rows, saved.attention.cols);
+  const DType dtype = dbranch.dtype;
+  const Matrix dqkv = saved.late.dqkv ? saved.late.dqkv
+                                      : pass.scratch().push(dtype, saved.qkv.rows, saved.qkv.cols);
+  const Matrix dattention = pass.scratch().push(dtype, saved.qkv.rows, saved.attention.cols);
   row_linear_backward(pass,
                       without_bias(projection_),
                       saved.attention,
-                      all_rows(pass, d),
+                      all_rows(pass, dbranch),
                       dattention,
                       shape_.token_blocks());
   if (!shape_.split.sequence) {
@@ -511,26 +540,32 @@ void TransformerBlock::backward(
   if (pass.finds_inputs()) {
     products = push_blocks(pass, x.dtype, rows, shape_.hidden, shape_.split.local_blocks());
   }
-  feed_forward_half_backward(pass, saved, d, products);
+  const Matrix room =
+      dropout_.drops(pass) ? pass.scratch().push(d.dtype, x.rows, shape_.hidden) : Matrix{};
+  Matrix dbranch = dropout_.apply(pass, DropoutSite::kFeedForward, d, room);
+  feed_forward_half_backward(pass, saved, dbranch, products);
   norm_backward(pass,
                 {.norm = norm2_,
                  .last = down_,
                  .x = saved.x1,
                  .mean = saved.mean2,
                  .rstd = saved.rstd2,
-                 .late = saved.late.norm2},
+                 .late = saved.late.norm2,
+                 .dbranch = dbranch},
                 products,
                 d,
                 saved.late.dx1);
   pass.gradients_complete_from(norm2_.gain);
-  attention_half_backward(pass, rotary, saved, products);
+  dbranch = dropout_.apply(pass, DropoutSite::kProjection, saved.late.dx1, room);
+  attention_half_backward(pass, rotary, saved, dbranch, products);
   norm_backward(pass,
                 {.norm = norm1_,
                  .last = projection_,
                  .x = x,
                  .mean = saved.mean1,
                  .rstd = saved.rstd1,
-                 .late = saved.late.norm1},
+                 .late = saved.late.norm1,
+                 .dbranch = dbranch},
                 products,
                 saved.late.dx1,
                 dx);

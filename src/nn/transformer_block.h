@@ -5,6 +5,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/norm.h"
+#include "nn/dropout.h"
 #include "nn/head_split.h"
 #include "nn/linear.h"
 #include "nn/parameter_table.h"
@@ -27,6 +28,7 @@ struct TransformerShape {
   long ffn = 0;
   long seq_length = 0;
   double epsilon = 1e-5;
+  double dropout = 0;  ///< probability, of passes that drop (Pass::place)
   TensorSplit split;
   int num_layers = 1;
 
@@ -47,7 +49,7 @@ struct RotaryTable {
   const float* sin = nullptr;
 };
 
-/// x1 = x + proj(attention(norm1(x)));  out = x1 + down(f(up(norm2(x1)))).
+/// x1 = x + drop(proj(attention(norm1(x))));  out = x1 + drop(down(f(up(norm2(x1))))).
 class TransformerBlock {
  public:
   /// Declares the parameters of layer `index`, named "<prefix>ln_1.weight" and so on.
@@ -117,6 +119,10 @@ class TransformerBlock {
   [[nodiscard]] HeadColumns attention_heads(const Saved& saved, int block) const;
   [[nodiscard]] Matrix attention_columns(Matrix attention, int block) const;
   [[nodiscard]] AttentionShape attention_shape(const HeadColumns& heads) const;
+  /// Of a local block, counted over the whole layer.
+  [[nodiscard]] long first_head(int block) const {
+    return shape_.head_split().first_head(shape_.split.first_block() + block);
+  }
   void rotate(Pass& pass, RotaryTable rotary, Matrix x, bool inverse) const;
   void push_kept(
       const Pass& pass, ActivationStack& stack, long own_rows, long rows, Saved& saved) const;
@@ -127,7 +133,8 @@ class TransformerBlock {
   void prepare_heads(Pass& pass, RotaryTable rotary, const Saved& saved) const;
   void attend(Pass& pass, const Saved& saved) const;
   /// Without its outputs.
-  [[nodiscard]] AttentionBackward attention_gradient(const Saved& saved,
+  [[nodiscard]] AttentionBackward attention_gradient(const Pass& pass,
+                                                     const Saved& saved,
                                                      const HeadColumns& heads,
                                                      Matrix dattention,
                                                      int block) const;
@@ -142,23 +149,19 @@ class TransformerBlock {
   [[nodiscard]] Matrix all_rows(Pass& pass, Matrix x) const {
     return gather_all_rows(pass, shape_.split, x, shape_.seq_length);
   }
-  [[nodiscard]] BlockSum own_rows(Pass& pass, const BlockSum& products) const {
-    return sum_for_own_rows(pass, shape_.split, products, shape_.seq_length);
-  }
   /// All rows of what the gradient of a weight is a product with; absent where the pass finds none.
   [[nodiscard]] Matrix weight_rows(Pass& pass, Matrix x) const {
     return pass.finds_weights() ? all_rows(pass, x) : Matrix{};
   }
   void push_late(Pass& pass, const Saved& saved, long own_rows, long rows, Late& late) const;
   void recompute(Pass& pass, RotaryTable rotary, Matrix x, long rows, Saved& saved) const;
+  /// Of the halves, dbranch is the gradient of what joined the residual.
   void feed_forward_half_backward(Pass& pass,
                                   const Saved& saved,
-                                  Matrix d,
+                                  Matrix dbranch,
                                   BlockSum products) const;
-  void attention_half_backward(Pass& pass,
-                               RotaryTable rotary,
-                               const Saved& saved,
-                               BlockSum products) const;
+  void attention_half_backward(
+      Pass& pass, RotaryTable rotary, const Saved& saved, Matrix dbranch, BlockSum products) const;
   /// The half of the block behind a norm: `norm` before, `last` its last linear layer, whose output
   /// joins the residual.
   struct Half {
@@ -168,6 +171,7 @@ class TransformerBlock {
     const float* mean = nullptr;
     const float* rstd = nullptr;
     float* late = nullptr;
+    Matrix dbranch;  ///< the gradient of the output of `last`
   };
   /// The gradient past `half`, and those of its norm and of the bias of its last layer. `dy` has one
   /// product a block for all rows, d is the gradient of the half's output, dx that of x.
@@ -178,6 +182,7 @@ class TransformerBlock {
   }
 
   TransformerShape shape_;
+  LayerDropout dropout_;
   NormParameters norm1_;
   NormParameters norm2_;
   LinearParameters qkv_;

@@ -42,6 +42,9 @@ void check_transformer_sizes(const ModelConfig& config, const TensorSplit& split
     throw_request_error(
         "model.vocab_size is not known: set it, or data.tokenizer, from which it is taken");
   }
+  if (config.architecture == "llama" && config.dropout > 0) {
+    throw_request_error("model.dropout = {}: llama has no dropout; valid: 0", config.dropout);
+  }
   const long head_dim = config.hidden_size / config.num_heads;
   if (config.architecture == "llama" && head_dim % 2 != 0) {
     throw_request_error(

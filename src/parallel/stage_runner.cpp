@@ -138,6 +138,7 @@ void StageRunner::forward(int chunk,
     begin_pass(chunk, Model::PassKind::kForward);
     Pass pass =
         make_pass(chunk, boundary, no_target(poll, no_gradients), options_.recompute, access);
+    pass.place = place_of(input);
     chunks_[static_cast<std::size_t>(chunk)].model->forward(pass, on_device(input));
   }
   if (options_.links != nullptr) {
@@ -156,6 +157,7 @@ void StageRunner::run_backward(const BackwardKind& kind,
   begin_pass(chunk, kind.kind);
   Pass pass = make_pass(chunk, boundary, target, options_.recompute, access);
   pass.part = kind.part;
+  pass.place = place_of(source.input);
   pass.loss = source.loss;
   chunks_[static_cast<std::size_t>(chunk)].model->backward(
       pass, on_device(source.input), source.loss_scale);

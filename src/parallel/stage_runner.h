@@ -35,6 +35,7 @@ class StageRunner {
     WeightSlots* weights = nullptr;  ///< null: the state has all weights
     InputBytes inputs = {};          ///< of a whole micro-batch
     long micro_batch_size = 1;       ///< samples of a whole micro-batch
+    std::uint64_t seed = 0;          ///< of what passes of a training draw
   };
 
   /// `chunks` are the parts of the model on this rank, in order; one is everything without links. All of
@@ -154,6 +155,9 @@ class StageRunner {
                                Recompute recompute,
                                Access& access);
   void begin_pass(int chunk, Model::PassKind kind);
+  [[nodiscard]] TrainingPlace place_of(const ModelInput& input) const {
+    return {.seed = options_.seed, .step = input.step, .first_sample = input.first_sample};
+  }
 
   const ModelState* state_;
   Options options_;

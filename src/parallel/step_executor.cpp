@@ -16,8 +16,13 @@ constexpr double kClipEpsilon = 1e-6;  // PyTorch's clip_grad_norm_
 
 }  // namespace
 
-ModelInput model_input(const MicroBatch& batch) {
-  return {batch.num_samples, batch.tokens, batch.features, batch.targets};
+ModelInput model_input(const MicroBatch& batch, long step) {
+  return {.batch = batch.num_samples,
+          .tokens = batch.tokens,
+          .features = batch.features,
+          .targets = batch.targets,
+          .step = step,
+          .first_sample = batch.first_sample};
 }
 
 StepExecutor::StepExecutor(StageRunner& runner,
@@ -97,7 +102,7 @@ StageRunner::BackwardSource StepExecutor::source_at(const StepBatch& batch,
 }
 
 ModelInput StepExecutor::input_at(const StepBatch& batch, const Place& place) {
-  return model_input(batch.micro_batches[static_cast<std::size_t>(place.index)]);
+  return model_input(batch.micro_batches[static_cast<std::size_t>(place.index)], batch.step);
 }
 
 void StepExecutor::run_forward(const StepBatch& batch, const ScheduleEntry& entry) {

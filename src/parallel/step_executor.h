@@ -96,7 +96,7 @@ class StepExecutor {
   bool computes_;
 };
 
-/// The model's view of a micro-batch.
-ModelInput model_input(const MicroBatch& batch);
+/// The model's view of a micro-batch of step `step`.
+ModelInput model_input(const MicroBatch& batch, long step);
 
 }  // namespace lockstep

@@ -72,6 +72,9 @@ class Measurement {
               .recompute = evaluates ? Recompute::kFull : measure_.recompute,
               .scratch_stack = pipelined ? &scratch_ : nullptr,
               .loss = address_.as<double>()};
+    if (!evaluates) {
+      pass.place = TrainingPlace{};
+    }
     if (pipelined) {
       const Matrix rows(
           address_.data(), measure_.dtype, batch * measure_.boundary_rows, measure_.boundary_cols);

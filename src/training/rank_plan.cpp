@@ -247,7 +247,8 @@ Stages::Options stage_options(const TrainingConfig& config, DType dtype, const D
   return {.dtype = dtype,
           .recompute = recompute_from(config.train.recompute),
           .micro_batch_size = micro,
-          .inputs = input_bytes_of(data, micro)};
+          .inputs = input_bytes_of(data, micro),
+          .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 
 }  // namespace lockstep

@@ -89,7 +89,8 @@ Stages::Stages(const ModelConfig& model,
                                        .rows_per_sample = rows,
                                        .weights = weights_ ? &*weights_ : nullptr,
                                        .inputs = options.inputs,
-                                       .micro_batch_size = options.micro_batch_size},
+                                       .micro_batch_size = options.micro_batch_size,
+                                       .seed = options.seed},
                   queue);
 }
 

@@ -1,6 +1,7 @@
 // What a rank runs passes with: groups, messages and stacks, put together from a plan.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>
@@ -21,6 +22,7 @@ class Stages {
     Recompute recompute = Recompute::kNone;
     long micro_batch_size = 1;
     StageRunner::InputBytes inputs = {};  ///< of a whole micro-batch
+    std::uint64_t seed = 0;               ///< of what passes of a training draw
   };
 
   /// Collective over the tensor group. `parts` and `mesh` outlive this.

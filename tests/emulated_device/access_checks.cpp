@@ -26,11 +26,11 @@ extern const char end_of_constants[] __asm__("__stop_lockstep_emulated_constant"
 namespace lockstep::emulated {
 namespace {
 
-// Who touched a cell of 4 bytes of global memory last: operation (32 bits), block (24), several blocks (1), atomically
-// (1), which bytes (4).
+// Who touched a cell of 2 bytes of global memory last: operation (32 bits), block (24), several blocks (1), atomically
+// (1), which bytes (2).
 constexpr std::uint64_t kAtomicMark = 1U << 4U;
 constexpr std::uint64_t kSeveralMark = 1U << 5U;
-constexpr std::uint64_t kByteMask = 15;
+constexpr std::uint64_t kByteMask = 3;
 constexpr std::uint64_t kBlockMask = std::uint64_t{0xffffff} << 8U;
 constexpr std::uint64_t kActorMask = ~std::uint64_t{255};
 
@@ -99,7 +99,8 @@ void check_cell(const Actor& actor,
 }
 
 void record_read(const Actor& actor, std::uint64_t& cell, std::uint64_t bytes) {
-  if (operation_of(cell) != operation_of(actor.cell)) {
+  // Of blocks that read different bytes of a cell the last one is known: no race is seen where there is none.
+  if (operation_of(cell) != operation_of(actor.cell) || (cell & bytes) == 0) {
     cell = actor.cell | bytes;
   } else if (((cell ^ actor.cell) & kActorMask) == 0) {
     cell |= bytes;
@@ -286,7 +287,7 @@ void record_shared_read(std::uint64_t actor, std::uint64_t& cell, std::uint64_t 
     cell |= bytes;
     return;
   }
-  if (is_ordered(cell)) {
+  if (is_ordered(cell) || (cell & bytes) == 0) {
     cell = actor | bytes;
     return;
   }
@@ -445,7 +446,13 @@ void check_operation_access(const void* address,
                             bool needs_values) {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   Region* const region = find_region(begin);
-  if (region == nullptr || bytes == 0 || !settings().checks) {
+  if (bytes == 0 || !settings().checks) {
+    return;
+  }
+  if (region == nullptr) {
+    if (!is_registered(begin, bytes)) {
+      fault("{} bytes at {:#x}, memory of the host that the device cannot reach", bytes, begin);
+    }
     return;
   }
   const Actor actor{std::uint64_t{current_operation()} << 32U, access, nullptr};

@@ -15,8 +15,8 @@ void check_thread_access(std::uintptr_t address,
                          Access access,
                          const void* code);
 
-/// An access of the operation that runs now: a copy, a product of matrices, a message. Memory of the host outside
-/// pinned memory is not looked at. Reads need defined bytes if `needs_values`.
+/// An access of the operation that runs now: a copy, a product of matrices, a message. Faults for memory that the device
+/// cannot reach. Reads need defined bytes if `needs_values`.
 void check_operation_access(const void* address,
                             std::size_t bytes,
                             Access access,

@@ -1,7 +1,7 @@
 #include "emulated_device/crash_handler.h"
 
-#include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 
 #include <ucontext.h>
@@ -73,20 +73,25 @@ void handle_step(int, siginfo_t*, void* raw_context) {
 
 void install_crash_handler() {
   // A stack of its own, since one that overflows is a reason to come here.
-  static std::array<std::byte, std::size_t{256} << 10U> stack;
-  static bool installed = false;
-  if (installed) {
+  constexpr std::size_t kStack = std::size_t{256} << 10U;
+  thread_local std::byte* stack = nullptr;
+  if (stack == nullptr) {
+    stack = new std::byte[kStack];
+    stack_t signal_stack{};
+    signal_stack.ss_sp = stack;
+    signal_stack.ss_size = kStack;
+    sigaltstack(&signal_stack, nullptr);
+  }
+  struct sigaction present {};
+  sigaction(SIGSEGV, nullptr, &present);
+  if ((present.sa_flags & SA_SIGINFO) != 0 && present.sa_sigaction == &handle_crash) {
     return;
   }
-  installed = true;
-  stack_t signal_stack{};
-  signal_stack.ss_sp = stack.data();
-  signal_stack.ss_size = stack.size();
-  sigaltstack(&signal_stack, nullptr);
+  handler_before = present;
   struct sigaction action {};
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   action.sa_sigaction = &handle_crash;
-  sigaction(SIGSEGV, &action, &handler_before);
+  sigaction(SIGSEGV, &action, nullptr);
   action.sa_sigaction = &handle_step;
   sigaction(SIGTRAP, &action, nullptr);
 }

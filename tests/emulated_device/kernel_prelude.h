@@ -28,6 +28,8 @@ extern "C" void* memset(void*, int, std::size_t) noexcept __asm__("lockstep_emul
 #undef __shared__
 // Blocks take turns on one processor: static shared memory would be one variable for all of them.
 #define __shared__ static_shared_memory_is_not_emulated_use_LOCKSTEP_SHARED_MEMORY
+#undef __launch_bounds__
+#define __launch_bounds__(...)
 #undef __constant__
 #define __constant__ __attribute__((section("lockstep_emulated_constant")))
 

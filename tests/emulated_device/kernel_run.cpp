@@ -64,7 +64,7 @@ struct Machine {
 };
 
 Machine& machine() {
-  static Machine only;
+  static Machine& only = *new Machine;  // never destroyed: streams may outlive the program's end
   return only;
 }
 

@@ -48,7 +48,7 @@ struct Memory {
 };
 
 Memory& memory() {
-  static Memory only;
+  static Memory& only = *new Memory;  // never destroyed: streams may outlive the program's end
   return only;
 }
 
@@ -82,7 +82,6 @@ Region& open_region(int device) {
     if (device >= 0) {  // changing the protection of few large pages is quick
       madvise(reinterpret_cast<void*>(region.base), kRegionBytes, MADV_HUGEPAGE);
     }
-    install_crash_handler();
   }
   return region;
 }
@@ -285,6 +284,7 @@ DeviceAccess::~DeviceAccess() {
   if (--memory().depth == 0) {
     protect_devices(PROT_NONE);
     protect_pinned_uses();
+    install_crash_handler();
   }
 }
 
@@ -298,6 +298,7 @@ void add_pinned_use(
   memory().pinned_uses.push_back({begin, begin + bytes, writes, lane, number});
   if (memory().depth == 0) {
     protect_pinned_uses();
+    install_crash_handler();
   }
 }
 

@@ -16,8 +16,8 @@ inline constexpr std::uint8_t kDefinedByte = 3;
 inline constexpr std::uint8_t kArrivingByte =
     5;  ///< of shared memory: a copy into it has not been waited for
 
-/// Bytes for which the last accesses are kept together.
-inline constexpr std::size_t kCellBytes = 4;
+/// Bytes for which the last accesses are kept together: those of one bf16.
+inline constexpr std::size_t kCellBytes = 2;
 
 /// A reserved range of addresses. Nothing in it is used twice, so that what was freed stays known.
 struct Region {

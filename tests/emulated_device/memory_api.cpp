@@ -37,12 +37,18 @@ class CopyOperation final : public Operation {
   }
 
   bool advance() override {
+    const bool from_host = kind_of(copy_.from) == MemoryKind::kHost;
+    const bool to_host = kind_of(copy_.to) == MemoryKind::kHost;
     const bool is_for_host = kind_of(copy_.to) != MemoryKind::kDevice;
     for (std::size_t row = 0; row < copy_.height; ++row) {
       const std::byte* const from = copy_.from + row * copy_.from_pitch;
       std::byte* const to = copy_.to + row * copy_.to_pitch;
-      check_operation_access(from, copy_.width, Access::kRead, is_for_host);
-      check_operation_access(to, copy_.width, Access::kWrite);
+      if (!from_host) {
+        check_operation_access(from, copy_.width, Access::kRead, is_for_host);
+      }
+      if (!to_host) {
+        check_operation_access(to, copy_.width, Access::kWrite);
+      }
       std::memmove(to, from, copy_.width);
       copy_states(to, from, copy_.width);
     }

@@ -40,7 +40,7 @@ struct Engine {
 };
 
 Engine& engine() {
-  static Engine only;
+  static Engine& only = *new Engine;  // never destroyed: streams may outlive the program's end
   return only;
 }
 
@@ -217,6 +217,16 @@ void work_until(const std::function<bool()>& condition) {
       fault("streams wait for each other");
     }
     if (progress == Progress::kWaits) {
+      let_others_run();
+    }
+  }
+}
+
+void wait_with_others(const std::function<bool()>& condition) {
+  const DeviceAccess access;
+  const Choice choose;
+  while (!condition()) {
+    if (step(choose) != Progress::kDone) {
       let_others_run();
     }
   }

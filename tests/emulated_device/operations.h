@@ -76,6 +76,8 @@ bool is_everything_idle();
 
 /// Works on all lanes until `condition`. Faults if nothing can go on.
 void work_until(const std::function<bool()>& condition);
+/// The same of something that other ranks bring about: lets them run while nothing can go on here.
+void wait_with_others(const std::function<bool()>& condition);
 /// A few steps, as the device does while the host only asks. Lets other threads and ranks run, if nothing can go on.
 void work_a_little();
 /// The host knows that all of `clock` is done: what it enqueues from now on comes after it.

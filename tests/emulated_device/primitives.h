@@ -1,6 +1,7 @@
 // kernels/cuda/primitives.cuh on the emulated device; the contracts stand there.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "emulated_device/device_functions.h"
@@ -24,6 +25,12 @@ inline void load_matrix_x4_transposed(std::uint32_t (&m)[4],
                                       const void* shared_row,
                                       int line = __builtin_LINE()) {
   emulated::warp_load_matrix(m, shared_row, true, line);
+}
+
+// ex2.approx.ftz.f32: results below 2^-126 become 0.
+inline float exp2_approximate(float x) {
+  const float result = std::exp2(x);
+  return result < 0x1p-126F ? 0.0F : result;
 }
 
 inline void copy_async_16(void* shared, const void* global, int valid_bytes) {

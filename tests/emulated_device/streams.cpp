@@ -72,7 +72,7 @@ struct Handles {
 };
 
 Handles& handles() {
-  static Handles only;
+  static Handles& only = *new Handles;  // never destroyed: streams may outlive the program's end
   return only;
 }
 

@@ -18,6 +18,15 @@ namespace {
 constexpr long kCount = 1037;
 constexpr std::array<long, 3> kStarts = {0, 1, 3};
 
+// Magnitudes so far apart that a sum in f64 in another order has other bits.
+std::vector<float> uneven_values(std::size_t count, std::uint64_t site) {
+  std::vector<float> values = random_values(count, site);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] *= std::ldexp(1.0F, static_cast<int>(i * 7 % 61));
+  }
+  return values;
+}
+
 std::vector<float> as_floats(const std::vector<BFloat16>& values) {
   std::vector<float> floats;
   floats.reserve(values.size());
@@ -79,7 +88,7 @@ TEST_CASE("a cast of NaN on a GPU is NaN") {
 TEST_CASE("squared sums on a GPU have the CPU's bits") {
   TwinQueues queues;
   constexpr long kChunks = 3;
-  TwinArray<float> x(queues, random_values(kChunks * kChunkElements + 1, 1, 1e3));
+  TwinArray<float> x(queues, uneven_values(kChunks * kChunkElements + 1, 1));
   TwinArray<double> sums(queues, std::vector<double>(kChunks));
   SquaredSums op;
   op.count = kChunks * kChunkElements;
@@ -97,12 +106,7 @@ TEST_CASE("squared sums on a GPU have the CPU's bits") {
 TEST_CASE("a sum of losses on a GPU is in index order") {
   TwinQueues queues;
   for (const long count : {0L, 1L, 33L, 4099L}) {
-    // Magnitudes so far apart that another order has other bits.
-    std::vector<float> losses = random_values(static_cast<std::size_t>(count), 1);
-    for (std::size_t i = 0; i < losses.size(); ++i) {
-      losses[i] *= std::ldexp(1.0F, static_cast<int>(i * 7 % 61));
-    }
-    TwinArray<float> values(queues, losses);
+    TwinArray<float> values(queues, uneven_values(static_cast<std::size_t>(count), 1));
     TwinArray<double> sum(queues, {-1.0});
     launch(queues.cpu(), LossSum{.losses = values.cpu(), .count = count, .sum = sum.cpu()});
 

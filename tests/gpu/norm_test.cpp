@@ -95,8 +95,11 @@ TEST_CASE("a norm on a GPU is that of the CPU, fused with sums or alone") {
   for (const Types types : kTypes) {
     for (const NormKind kind : kKinds) {
       for (const int count : {1, 3}) {
-        // One warp, several, and 8200 columns of f32, which do not fit into registers.
-        for (const long cols : {1L, 40L, 77L, 1031L, 8200L}) {
+        // One warp, several, and 8200 columns of f32 or 16,400 of bf16, which do not fit into registers.
+        for (const long cols : {1L, 40L, 77L, 1031L, 8200L, 16'400L}) {
+          if (cols > 10'000 && types.dtype == DType::kF32) {
+            continue;
+          }
           const Placement placement = kPlacements[static_cast<std::size_t>(cols + count) % 3];
           const bool fused = count > 1 || types.dtype != types.blocks || cols % 2 == 1;
           const long rows = cols > 1000 ? 1 : 6;
@@ -321,10 +324,11 @@ TEST_CASE(
           Operand x(queues, dtype, rows, cols, 1, placement);
           TwinArray<float> out(queues, random_values(static_cast<std::size_t>(cols), 2));
           const auto op = [&](Matrix of, float* to) {
-            return ColumnSum{.x = of,
-                             .out = to,
-                             .accumulate = accumulate,
-                             .token_blocks = {.seq_length = rows, .count = rows > 60 ? 3 : 1}};
+            return ColumnSum{
+                .x = of,
+                .out = to,
+                .accumulate = accumulate,
+                .token_blocks = {.seq_length = rows, .count = rows > 60 && rows < 1000 ? 3 : 1}};
           };
           launch(queues.cpu(), op(x.cpu(), out.cpu()));
 

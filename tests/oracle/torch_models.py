@@ -8,8 +8,10 @@ import math
 import torch
 import torch.nn.functional as F
 
+from dropout_masks import EMBEDDING, FEED_FORWARD, PROJECTION, NoDropout
 
-def mlp(weights, settings, features):
+
+def mlp(weights, settings, features, _):
     x = features
     count = len(settings["layer_sizes"]) - 1
     for layer in range(count):
@@ -45,7 +47,8 @@ def rotate(settings, x):
                       second * angle.cos() + first * angle.sin()), -1)
 
 
-def attention(weights, settings, prefix, x):
+def attention(weights, settings, layer, x, dropout):
+    prefix = f"layers.{layer}.attention."
     batch, tokens, hidden = x.shape
     heads = settings["num_heads"]
     kv_heads = settings["num_kv_heads"] or heads
@@ -63,7 +66,7 @@ def attention(weights, settings, prefix, x):
     v = v.repeat_interleave(heads // kv_heads, 1)
     scores = q @ k.transpose(-1, -2) / math.sqrt(head_dim)
     future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-    mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ v
+    mixed = dropout.heads(layer, scores.masked_fill(future, -math.inf).softmax(-1)) @ v
     return linear(weights, prefix + "projection", mixed.transpose(1, 2).reshape(batch, tokens, hidden))
 
 
@@ -77,22 +80,25 @@ def feed_forward(weights, settings, prefix, x):
     return linear(weights, prefix + "down", inner)
 
 
-def transformer(weights, settings, tokens):
+def transformer(weights, settings, tokens, dropout):
     x = weights["embedding.weight"][tokens]
     if settings["architecture"] == "gpt2":
         x = x + weights["positions.weight"]
+    x = dropout.rows(EMBEDDING, 0, x)
     for layer in range(settings["num_layers"]):
         prefix = f"layers.{layer}."
-        x = x + attention(weights, settings, prefix + "attention.", norm(weights, settings, prefix + "norm_1", x))
-        x = x + feed_forward(weights, settings, prefix + "ffn.", norm(weights, settings, prefix + "norm_2", x))
+        attended = attention(weights, settings, layer, norm(weights, settings, prefix + "norm_1", x), dropout)
+        x = x + dropout.rows(PROJECTION, layer, attended)
+        fed = feed_forward(weights, settings, prefix + "ffn.", norm(weights, settings, prefix + "norm_2", x))
+        x = x + dropout.rows(FEED_FORWARD, layer, fed)
     x = norm(weights, settings, "norm", x)
     head = weights["embedding.weight" if settings["tie_embeddings"] else "head.weight"]
     return (x @ head.T).flatten(0, 1)
 
 
-def mean_loss(weights, settings, inputs, targets):
+def mean_loss(weights, settings, inputs, targets, dropout=NoDropout()):
     """Mean cross-entropy over the targets that are not negative, and the largest logit's magnitude."""
     model = mlp if settings["architecture"] == "mlp" else transformer
-    logits = model(weights, settings, inputs)
+    logits = model(weights, settings, inputs, dropout)
     loss = F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
     return loss, logits.detach().abs().max().item()

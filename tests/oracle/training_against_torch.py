@@ -46,6 +46,7 @@ import tempfile
 import numpy as np
 import torch
 
+import dropout_masks
 import hugging_face_folder
 import lockstep_files
 import torch_models
@@ -86,6 +87,11 @@ CASES = {
                                "parallel.virtual_tensor": 2},
     "gpt2_tied_masked_two_blocks": {**GPT2, **ADAMW, "optimizer.grad_clip": 2.0, "data.ignore_token": 7,
                                     "parallel.virtual_tensor": 2, "parallel.virtual_data": 2},
+    "gpt2_dropout": {**GPT2, **ADAMW, "optimizer.grad_clip": 1.0, "model.dropout": 0.2},
+    "gpt2_dropout_masked_two_blocks": {**GPT2, **SGD, "optimizer.grad_clip": 1.0, "model.dropout": 0.1, "data.ignore_token": 7,
+                                       "model.tie_embeddings": False, "parallel.virtual_tensor": 2, "parallel.virtual_data": 2},
+    "gpt2_dropout_bf16": {**GPT2, **ADAMW, "optimizer.grad_clip": 1.0, "model.dropout": 0.1, "run.precision": "bf16",
+                          "parallel.virtual_tensor": 2, "train.recompute": "full"},
     "gpt2_bf16": {**GPT2, **ADAMW, "optimizer.grad_clip": 1.0, "run.precision": "bf16"},
     "llama_untied": {**LLAMA, **ADAMW, "optimizer.grad_clip": 1.4},
     "llama_tied_masked": {**LLAMA, **ADAMW, "optimizer.grad_clip": 4.0, "model.tie_embeddings": True,
@@ -160,6 +166,12 @@ def make_optimizer(settings, parameters):
                              betas=(settings["optimizer.beta1"], settings["optimizer.beta2"]))
 
 
+def dropout_of(settings, step):
+    if "model.dropout" not in settings:
+        return dropout_masks.NoDropout()
+    return dropout_masks.Dropout(settings["model.dropout"], settings["run.seed"], step)
+
+
 class Reference:
     """Trains in f64 and notes by step what is compared, and by parameter what the bounds need."""
 
@@ -176,7 +188,8 @@ class Reference:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(settings, step)
             optimizer.zero_grad()
-            loss, largest_logit = torch_models.mean_loss(self.weights, model, *data.batch(step))
+            loss, largest_logit = torch_models.mean_loss(self.weights, model, *data.batch(step),
+                                                         dropout_of(settings, step))
             loss.backward()
             self.norm.append(torch.nn.utils.clip_grad_norm_(parameters, settings["optimizer.grad_clip"]).item())
             optimizer.step()
@@ -204,7 +217,9 @@ def stages_of(settings):
     # norm, up, activation, down, residual. Around them: embedding, last norm, head.
     layers = settings["model.num_layers"]
     sums = layers * [hidden, hidden, hidden, settings["model.seq_length"], hidden, hidden, hidden, ffn]
-    return 12 * layers + 3, sums + [hidden, hidden], hidden
+    # Dropout: of the embedding, of probabilities, and of what joins the residual, which is rounded before.
+    dropout = 5 * layers + 1 if "model.dropout" in settings else 0
+    return 12 * layers + 3 + dropout, sums + [hidden, hidden], hidden
 
 
 def relative_error(settings):

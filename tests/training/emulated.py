@@ -18,12 +18,12 @@ from meshes import Bounds, Layout, check_bounds, losses_of, settings_of
 from runs import Failure, Program, compare, expect
 
 SIZES = {
-    "gpt2": {"model.num_layers": 4, "model.hidden_size": 40, "model.num_heads": 4, "model.ffn_hidden_size": 52,
-             "model.seq_length": 12},
-    "llama": {"model.num_layers": 4, "model.hidden_size": 48, "model.num_heads": 6, "model.num_kv_heads": 2,
-              "model.ffn_hidden_size": 51, "model.seq_length": 12},
-    "llama-one": {"model.num_layers": 2, "model.hidden_size": 40, "model.num_heads": 4, "model.num_kv_heads": 1,
-                  "model.ffn_hidden_size": 51, "model.seq_length": 12},
+    "gpt2": {"model.num_layers": 2, "model.hidden_size": 20, "model.num_heads": 2, "model.ffn_hidden_size": 26,
+             "model.seq_length": 10},
+    "llama": {"model.num_layers": 2, "model.hidden_size": 24, "model.num_heads": 4, "model.num_kv_heads": 2,
+              "model.ffn_hidden_size": 26, "model.seq_length": 10},
+    "llama-one": {"model.num_layers": 2, "model.hidden_size": 24, "model.num_heads": 2, "model.num_kv_heads": 1,
+                  "model.ffn_hidden_size": 26, "model.seq_length": 10},
     "mlp": {},
 }
 
@@ -35,6 +35,9 @@ class Emulated(Program):
         super().__init__(binary, scratch)
         self.checks = checks
 
+    def folder(self, label="emulated"):
+        return super().folder(label)
+
     def train(self, settings, ranks=1, hosts=None, extra=None, status=0):
         backend = settings.get("parallel.backend", "nccl")
         extra = {"LOCKSTEP_EMULATED_GPUS": str(ranks if backend == "nccl" else 1),
@@ -44,7 +47,7 @@ class Emulated(Program):
 
 
 def settings_for(program, model, precision):
-    return {**settings_of(program, model, precision), **SIZES[model], "train.global_batch_size": 7, "train.steps": 2,
+    return {**settings_of(program, model, precision), **SIZES[model], "train.global_batch_size": 5, "train.steps": 2,
             "parallel.virtual_data": 2, "parallel.virtual_tensor": 2, "train.eval_interval": 2}
 
 
@@ -91,11 +94,13 @@ def tensor(cpu, emulated):
 
 
 def pipeline(cpu, emulated):
-    equal_bits(emulated, "gpt2", "f32", [(Layout(pipeline=2), "nccl"), (Layout(pipeline=4), "nccl"),
+    equal_bits(emulated, "gpt2", "f32", [(Layout(pipeline=2), "nccl"), (Layout(data=2, pipeline=2), "nccl"),
                                          (Layout(pipeline=2, schedule="zero-bubble"), "nccl")])
-    equal_bits(emulated, "llama", "bf16", [(Layout(pipeline=2, schedule="interleaved", chunks=2), "nccl"),
+    equal_bits(emulated, "llama", "bf16", [(Layout(pipeline=2), "mpi"),
                                            (Layout(pipeline=2, schedule="gpipe"), "mpi"),
                                            (Layout(pipeline=2, tensor=2, sequence=True, recompute="full"), "nccl")])
+    equal_bits(emulated, "llama", "f32", [(Layout(pipeline=2, schedule="interleaved", chunks=2), "nccl")],
+               {"model.num_layers": 4})
 
 
 def resume(cpu, emulated):

@@ -35,7 +35,7 @@ class KeptOfLayer:
         tensor, selective               sbh (10 + 24/t)
         tensor, sequence, selective     sbh 34/t
         full                            sbh 2
-    Two of the 10 are masks of dropout, which is not there; of 5as, scores and their mask, attention by blocks keeps the
+    Two of the 10 are masks of dropout, which are drawn again and not kept; of 5as, scores and their mask, attention by blocks keeps the
     logarithm of the sum of exponentials of every row alone. 8 + 24/t are left: x, x1 and the outputs of both norms
     (2 each), q, k and v (6), attention (2), the activation function's input (8) and its output (8). Selective
     recomputation here drops the outputs of attention and of the activation function, too: 8 + 14/t.

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 import runs
-from layouts import data_of
+from layouts import data_of, token_data
 from runs import Failure, Program, compare, expect
 from table import Table
 
@@ -87,6 +87,8 @@ def add_row(table, model, layout, settings, run, reference, bits):
     words = layout.words
     if settings.get("parallel.accumulate") == "tree-fold":
         words += ", tree-fold"
+    if "model.dropout" in settings:
+        words += f", dropout {settings['model.dropout']}"
     if settings["train.global_batch_size"] != BASE["train.global_batch_size"]:
         words += f", {settings['train.global_batch_size']} samples"
     difference = max(abs(a - b) / abs(b) for a, b in zip(losses_of(run), losses_of(reference)))
@@ -125,6 +127,9 @@ def tensor(program, table):
     both(program, layouts, table)
     both(program, layouts[:3], table, ("llama", "gpt2"))
     all_equal(program, "mlp", "f32", [Layout(tensor=2), Layout(tensor=4), Layout(data=2, tensor=2)], table)
+    # Blocks of one and two tokens: a rank's own four, cut alone, would be cut elsewhere.
+    all_equal(program, "gpt2", "f32", [Layout(tensor=4, sequence=True)], table,
+              {"parallel.virtual_tensor": 8, "model.seq_length": 11})
 
 
 def heads(program, table):
@@ -144,8 +149,8 @@ def heads(program, table):
         resumed_elsewhere(program)
 
 
-def resumed_elsewhere(program):
-    settings = {**settings_of(program, "llama", "f32"), "checkpoint.interval": 1}
+def resumed_elsewhere(program, model="llama", more=None):
+    settings = {**settings_of(program, model, "f32"), "checkpoint.interval": 1, **(more or {})}
     reference = program.train(settings, 1).result()
     for before, after in ((Layout(tensor=4), Layout(data=2, tensor=2)), (Layout(), Layout(pipeline=2, tensor=4))):
         run = program.train({**settings, **before.settings}, before.ranks)
@@ -154,7 +159,7 @@ def resumed_elsewhere(program):
         again = program.train({**settings, **after.settings, "train.output_dir": str(run.folder)}, after.ranks)
         expect("going on from step 1" in again.output, again.output)
         compare(reference, again.result(), f"from {before.words} to {after.words}")
-        print(f"  llama f32 from {before.words} to {after.words}: equal", flush=True)
+        print(f"  {model} f32 from {before.words} to {after.words}: equal", flush=True)
 
 
 def recompute(program, table):
@@ -211,6 +216,51 @@ def zero_bubble(program, table):
     few = {"train.global_batch_size": 5}
     both(program, [layout(4)], table, more=few)
     both(program, [layout(2, data=4, zero=3)], table, ("gpt2",), {**few, **rounds})
+
+
+def dropout(program, table):
+    """Masks are a function of the place in the model and in the training, not of ranks."""
+    drops = {"model.dropout": 0.2}
+    all_equal(program, "gpt2", "f32", [
+        Layout(recompute="selective"), Layout(recompute="full", threads=2), Layout(data=2), Layout(tensor=2),
+        Layout(tensor=4, sequence=True), Layout(pipeline=2), Layout(pipeline=2, schedule="zero-bubble"),
+        Layout(pipeline=2, schedule="zero-bubble", tensor=2, sequence=True, recompute="selective"),
+        Layout(pipeline=3, tensor=2, schedule="interleaved", chunks=2), Layout(data=4, zero=3),
+        Layout(data=2, tensor=2, sequence=True, zero=3, recompute="full")], table, drops)
+    all_equal(program, "gpt2", "bf16", [
+        Layout(tensor=2, recompute="full"), Layout(data=2, tensor=4, sequence=True, zero=1),
+        Layout(data=2, pipeline=2, tensor=2, schedule="zero-bubble", recompute="selective"),
+        Layout(pipeline=7, schedule="gpipe")], table, drops)
+    # Two blocks share a head, one of which has none of the queries.
+    all_equal(program, "gpt2", "f32", [Layout(tensor=2), Layout(tensor=2, sequence=True, recompute="full")], table,
+              {**drops, "model.num_heads": 2})
+    all_equal(program, "gpt2", "f32", [Layout(data=2, zero=3), Layout(data=4, pipeline=2, zero=2)], table,
+              {**drops, "parallel.accumulate": "tree-fold", "train.micro_batch_size": 3})
+    if not isinstance(program, Listing):
+        resumed_elsewhere(program, "gpt2", drops)
+        dropout_is_of_training(program, drops)
+
+
+def dropout_is_of_training(program, drops):
+    """Evaluation drops nothing, and the masks of a step do not depend on the size of micro-batches."""
+    settings = settings_of(program, "gpt2", "f32")
+    runs_of = {size: program.train({**settings, **drops, "train.micro_batch_size": size}, 1) for size in (1, 2, 5, 13)}
+    first, plain = runs_of[2], program.train(settings, 1)
+    losses = {size: losses_of(run)[0] for size, run in runs_of.items()}
+    # Losses are f64 sums of what f32 kernels find for each row, in products of other heights.
+    for size, loss in losses.items():
+        expect(abs(loss - losses[2]) <= 1e-6 * losses[2], f"other masks with other micro-batches? {losses}")
+    expect(abs(losses[2] - losses_of(plain)[0]) > 1e-4 * losses[2], f"nothing was dropped: {losses}")
+    expect(first.hash() != plain.hash(), "dropout changed nothing")
+    # Weights that stay, and the same batch in every step.
+    still = {"optimizer.lr": 0, "lr_schedule.min_lr": 0, "lr_schedule.warmup_steps": 0, "train.eval_interval": 1,
+             **token_data(program, count=16 * 13 + 1), "data.shuffle": False}
+    dropping, keeping = (program.train({**settings, **more, **still}, 1) for more in (drops, {}))
+    evaluations = [[json.loads(line)["loss"] for line in run.lines if '"kind":"eval"' in line]
+                   for run in (dropping, keeping)]
+    expect(len(evaluations[0]) == 3 and evaluations[0] == evaluations[1], f"evaluation drops: {evaluations}")
+    expect(len(set(losses_of(keeping))) == 1, f"the steps should be alike: {losses_of(keeping)}")
+    expect(len(set(losses_of(dropping))) == 3, f"steps share masks: {losses_of(dropping)}")
 
 
 def all_axes(program, table):
@@ -383,7 +433,7 @@ def drawn(program, table, seed):
 
 
 CASES = {"tensor": tensor, "heads": heads, "recompute": recompute, "sharded": sharded, "rounds": rounds, "pipeline": pipeline,
-         "zero_bubble": zero_bubble, "all_axes": all_axes, "pairs": pairs, "virtual": virtual}
+         "zero_bubble": zero_bubble, "dropout": dropout, "all_axes": all_axes, "pairs": pairs, "virtual": virtual}
 
 
 def main():

@@ -71,7 +71,7 @@ def refusals(binary, scratch):
                                 ((*draw, "--parallel.virtual_stages", "2"), "parallel.virtual_stages = 2"),
                                 ((*draw, "--parallel.schedule", "interleaved"), "parallel.virtual_stages = 1"),
                                 ((*draw, "--train.global_batch_size", "2000000000"), "micro-batches"),
-                                ((*draw, "--model.dropout", "0.5"), "--model.dropout = 0.5 is not yet available")):
+                                ((*draw, "--prune.sparsity", "0.25"), "--prune.sparsity = 0.25 is not yet available")):
         result = plan(binary, scratch, *arguments)
         expect(result.returncode == REFUSED, f"status {result.returncode}: {arguments}\n{result.stderr}")
         expect(expected in result.stderr and not result.stdout, f"expected {expected!r}:\n{result.stderr}{result.stdout}")
@@ -138,6 +138,9 @@ def more_memory(program):
     check_plan(program, {**settings, "parallel.virtual_data": 0, "parallel.virtual_tensor": 0},
                Layout(data=2, tensor=2), "virtual layout of the mesh")
     check_plan(program, {**settings, "model.vocab_size": 0}, Layout(data=2), "vocabulary from the data")
+    drops = {**meshes.settings_of(program, "gpt2", "bf16"), "model.dropout": 0.1}
+    for layout in (Layout(tensor=2, sequence=True, recompute="full"), Layout(pipeline=2, schedule="zero-bubble")):
+        check_plan(program, drops, layout, "dropout")
     mlp = {**meshes.BASE, **meshes.MODELS["mlp"], "data.kind": "synthetic", "train.global_batch_size": 3000}
     del mlp["train.steps"]
     result = planned(program, {**mlp, "train.epochs": 1})

@@ -50,7 +50,10 @@ def keys(program):
     refused(program, settings, {"train.stepz": 10}, "--train.stepz; the nearest known flag is --train.steps")
     refused(program, settings, {"train.steps": "many"}, "--train.steps")
     refused(program, settings, {"parallel.data": 3}, "parallel.data = 3, parallel.pipeline = 1, parallel.tensor = 1 do not make 2 ranks")
-    refused(program, settings, {"model.dropout": 0.5}, "--model.dropout = 0.5 is not yet available")
+    refused(program, settings, {"prune.sparsity": 0.25}, "--prune.sparsity = 0.25 is not yet available")
+    for architecture in ("llama", "mlp"):
+        refused(program, layouts.settings_of(program, architecture), {"model.dropout": 0.5},
+                f'--model.dropout = 0.5: --model.architecture = "{architecture}" has no dropout')
     refused(program, settings, {"parallel.tensor": 4}, "possible (data x pipeline x tensor): 2 x 1 x 1, 1 x 2 x 1, 1 x 1 x 2")
     refused(program, settings, {"model.num_heads": 7}, "--model.num_heads = 7 does not divide")
     split = {"parallel.pipeline": 2, "parallel.schedule": "zero-bubble"}

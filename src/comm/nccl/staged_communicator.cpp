@@ -17,37 +17,41 @@ struct Staging {
   std::vector<IndexRange> in = {};
 };
 
+}  // namespace
+
 class StagedOperation final : public Operation {
  public:
-  StagedOperation(DeviceCommunicator& group,
-                  cudaStream_t stream,
+  StagedOperation(StagedCommunicator& group,
+                  StagedOrder& order,
                   Staging staging,
                   std::unique_ptr<Operation> operation,
                   const char* name,
                   std::function<void()> contribute = {})
       : group_(group),
-        stream_(stream),
+        order_(order),
         staging_(std::move(staging)),
         operation_(std::move(operation)),
         name_(name),
-        contribute_(std::move(contribute)),
-        task_(group.progress().add([this] { advance(); })) {}
-  ~StagedOperation() override { group_.progress().remove(task_); }
+        contribute_(std::move(contribute)) {
+    order_.make_room();
+  }
+  ~StagedOperation() override { order_.forget(*this); }
   StagedOperation(const StagedOperation&) = delete;
   StagedOperation& operator=(const StagedOperation&) = delete;
 
   void start() override {
     LOCKSTEP_CHECK(state_ == State::kIdle);
     reached_.record(group_.queue().stream());
-    reached_.make_wait(stream_);
+    reached_.make_wait(order_.stream());
     if (contribute_) {
-      const CudaQueue::StreamScope scope(group_.queue(), stream_);
+      const CudaQueue::StreamScope scope(group_.queue(), order_.stream());
       contribute_();
     }
     copy(staging_.out, cudaMemcpyDeviceToHost);
-    copied_.record(stream_);
+    copied_.record(order_.stream());
     state_ = State::kCopying;
-    advance();
+    order_.add(*this);
+    order_.advance();
   }
 
   bool poll() override {
@@ -62,22 +66,31 @@ class StagedOperation final : public Operation {
     done_.make_wait(group_.queue().stream());
   }
 
+  /// Begins on the host once everything is there; false before that.
+  bool begin_on_host() {
+    if (!copied_.is_done()) {
+      return false;
+    }
+    operation_->start();
+    state_ = State::kOnHost;
+    return true;
+  }
+
+  /// Goes back to the device when the host is done; true then.
+  bool end_on_host() {
+    if (!operation_->poll()) {
+      return false;
+    }
+    for (const IndexRange& part : staging_.in) {
+      copy(part, cudaMemcpyHostToDevice);
+    }
+    done_.record(order_.stream());
+    state_ = State::kIdle;
+    return true;
+  }
+
  private:
   enum class State { kIdle, kCopying, kOnHost };
-
-  void advance() {
-    if (state_ == State::kCopying && copied_.is_done()) {
-      operation_->start();
-      state_ = State::kOnHost;
-    }
-    if (state_ == State::kOnHost && operation_->poll()) {
-      for (const IndexRange& part : staging_.in) {
-        copy(part, cudaMemcpyHostToDevice);
-      }
-      done_.record(stream_);
-      state_ = State::kIdle;
-    }
-  }
 
   void copy(IndexRange part, cudaMemcpyKind direction) {
     if (part.size() == 0) {
@@ -90,12 +103,12 @@ class StagedOperation final : public Operation {
                                comes ? host : device,
                                static_cast<std::size_t>(part.size()),
                                direction,
-                               stream_),
+                               order_.stream()),
                "copying what ranks exchange");
   }
 
-  DeviceCommunicator& group_;
-  cudaStream_t stream_;
+  StagedCommunicator& group_;
+  StagedOrder& order_;
   Staging staging_;
   std::unique_ptr<Operation> operation_;
   const char* name_;
@@ -104,8 +117,28 @@ class StagedOperation final : public Operation {
   CudaEvent copied_;
   CudaEvent done_;
   State state_ = State::kIdle;
-  int task_;
 };
+
+void StagedOrder::make_room() {
+  ++num_operations_;
+  copying_.reserve(num_operations_);
+  on_host_.reserve(num_operations_);
+}
+
+void StagedOrder::forget(StagedOperation& operation) {
+  std::erase(copying_, &operation);
+  std::erase(on_host_, &operation);
+}
+
+void StagedOrder::advance() {
+  while (!copying_.empty() && copying_.front()->begin_on_host()) {
+    on_host_.push_back(copying_.front());
+    copying_.erase(copying_.begin());
+  }
+  std::erase_if(on_host_, [](StagedOperation* operation) { return operation->end_on_host(); });
+}
+
+namespace {
 
 // Of a group of one rank.
 class NothingToExchange final : public Operation {
@@ -134,7 +167,12 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> host,
                                        CudaQueue& queue,
                                        std::shared_ptr<DeviceProgress> progress)
     : DeviceCommunicator(std::move(host), queue, std::move(progress)),
-      stream_(size() > 1 ? queue.add_stream() : nullptr) {}
+      order_(size() > 1 ? queue.add_stream() : nullptr),
+      task_(this->progress().add([this] { order_.advance(); })) {}
+
+StagedCommunicator::~StagedCommunicator() {
+  progress().remove(task_);
+}
 
 std::unique_ptr<Operation> StagedCommunicator::make_all_reduce(float* data,
                                                                long count,
@@ -149,7 +187,7 @@ std::unique_ptr<Operation> StagedCommunicator::make_all_reduce(float* data,
                   .in = {all_of(bytes)}};
   auto operation = host().make_all_reduce(staging.host.as<float>(), count, reduction);
   return std::make_unique<StagedOperation>(
-      *this, stream_, std::move(staging), std::move(operation), "all_reduce");
+      *this, order_, std::move(staging), std::move(operation), "all_reduce");
 }
 
 std::unique_ptr<Operation> StagedCommunicator::make_reduce_scatter(float* data,
@@ -167,7 +205,7 @@ std::unique_ptr<Operation> StagedCommunicator::make_reduce_scatter(float* data,
                   .in = {{own.begin * kItem, own.end * kItem}}};
   auto operation = host().make_reduce_scatter(staging.host.as<float>(), count, chunk);
   return std::make_unique<StagedOperation>(
-      *this, stream_, std::move(staging), std::move(operation), "reduce_scatter");
+      *this, order_, std::move(staging), std::move(operation), "reduce_scatter");
 }
 
 std::unique_ptr<Operation> StagedCommunicator::make_all_gather(void* data,
@@ -184,12 +222,8 @@ std::unique_ptr<Operation> StagedCommunicator::make_all_gather(void* data,
                   .out = own,
                   .in = {{0, own.begin}, {own.end, count}}};
   auto operation = host().make_all_gather(staging.host.data(), bytes, chunk_bytes);
-  return std::make_unique<StagedOperation>(*this,
-                                           stream_,
-                                           std::move(staging),
-                                           std::move(operation),
-                                           "all_gather",
-                                           std::move(contribute));
+  return std::make_unique<StagedOperation>(
+      *this, order_, std::move(staging), std::move(operation), "all_gather", std::move(contribute));
 }
 
 std::unique_ptr<Operation> StagedCommunicator::make_send(const void* data,
@@ -202,7 +236,7 @@ std::unique_ptr<Operation> StagedCommunicator::make_send(const void* data,
   count_allocated(bytes);
   auto operation = host().make_send(staging.host.data(), bytes, to, tag);
   return std::make_unique<StagedOperation>(
-      *this, stream_, std::move(staging), std::move(operation), "send");
+      *this, order_, std::move(staging), std::move(operation), "send");
 }
 
 std::unique_ptr<Operation> StagedCommunicator::make_receive(void* data,
@@ -215,7 +249,7 @@ std::unique_ptr<Operation> StagedCommunicator::make_receive(void* data,
   count_allocated(bytes);
   auto operation = host().make_receive(staging.host.data(), bytes, from, tag);
   return std::make_unique<StagedOperation>(
-      *this, stream_, std::move(staging), std::move(operation), "receive");
+      *this, order_, std::move(staging), std::move(operation), "receive");
 }
 
 std::unique_ptr<Communicator> StagedCommunicator::split(std::span<const int> color_of) {

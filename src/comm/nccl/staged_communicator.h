@@ -6,6 +6,29 @@
 
 namespace lockstep {
 
+class StagedOperation;
+
+/// Operations of one group that are on their way, and their stream. The host begins them in the order in which they
+/// were started: ranks begin collectives alike, and messages of one tag keep their order.
+class StagedOrder {
+ public:
+  explicit StagedOrder(cudaStream_t stream) : stream_(stream) {}
+
+  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+  /// For one more operation, so that `add` does not allocate.
+  void make_room();
+  void add(StagedOperation& operation) { copying_.push_back(&operation); }
+  void forget(StagedOperation& operation);
+  /// Does what can be done without waiting.
+  void advance();
+
+ private:
+  cudaStream_t stream_;
+  std::size_t num_operations_ = 0;
+  std::vector<StagedOperation*> copying_;  ///< to the host
+  std::vector<StagedOperation*> on_host_;
+};
+
 /// Every operation copies to a buffer of the host, lets the host's group do its work, and copies back. The order
 /// of sums, and so the bits, are the host's. Cost: the host's, and two copies over the bus; a host buffer of the
 /// size of every operation's.
@@ -14,6 +37,9 @@ class StagedCommunicator final : public DeviceCommunicator {
   StagedCommunicator(std::unique_ptr<Communicator> host,
                      CudaQueue& queue,
                      std::shared_ptr<DeviceProgress> progress);
+  ~StagedCommunicator() override;
+  StagedCommunicator(const StagedCommunicator&) = delete;
+  StagedCommunicator& operator=(const StagedCommunicator&) = delete;
 
   std::unique_ptr<Operation> make_all_reduce(float* data, long count, Reduction reduction) override;
   std::unique_ptr<Operation> make_reduce_scatter(float* data,
@@ -34,7 +60,8 @@ class StagedCommunicator final : public DeviceCommunicator {
   std::unique_ptr<Communicator> split(std::span<const int> color_of) override;
 
  private:
-  cudaStream_t stream_;
+  StagedOrder order_;
+  int task_;
 };
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 
 #include "base/integers.h"
 #include "kernels/attention.h"
+#include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/tile_product-inl.h"
 
@@ -102,6 +103,45 @@ HWY_INLINE VisibleKeys visible_keys(bool on_diagonal, long query, long keys) {
 /// first query of the vector.
 HWY_INLINE hn::Mask<TagF32> before_key(long key) {
   return hn::Lt(hn::Iota(kF32Tag, 0.0F), splat(static_cast<float>(key)));
+}
+
+/// The mask of one head of one sequence.
+struct HeadDropout {
+  DropoutMask mask;
+  long sample = 0;
+};
+
+HWY_INLINE HeadDropout head_dropout(const AttentionDropout& dropout, long batch, long head) {
+  if (!dropout.source.drops()) {
+    return {};
+  }
+  return {dropout.source.mask(dropout.first_head + head), dropout.first_sample + batch};
+}
+
+/// factors[key, query] of the mask, for what the queries of a block see of a block of keys.
+HWY_INLINE void fill_factors(const HeadDropout& dropout,
+                             IndexRange queries,
+                             IndexRange keys,
+                             bool on_diagonal,
+                             float* factors) {
+  const VecBits64 step = hn::Set(kBits64Tag, dropout.mask.step);
+  const VecBits64 sample = splat_counter(dropout.sample);
+  for (long query = 0; query < queries.size(); query += kLanes) {
+    const VisibleKeys visible = visible_keys(on_diagonal, query, keys.size());
+    const auto first = static_cast<std::uint64_t>(queries.begin + query);
+    const VecBits64 even =
+        hn::Add(hn::Set(kBits64Tag, first), hn::ShiftLeft<1>(hn::Iota(kBits64Tag, 0)));
+    const VecBits64 odd = hn::Add(even, hn::Set(kBits64Tag, 1));
+    for (long key = 0; key < visible.end; key += 4) {
+      const VecBits64 group = splat_counter((keys.begin + key) / 4);
+      const CounterWords of_even = philox({{step, sample, even, group}}, dropout.mask.key);
+      const CounterWords of_odd = philox({{step, sample, odd, group}}, dropout.mask.key);
+      for (long i = 0; i < 4; ++i) {
+        const VecBits32 words = alternate(of_even.word[i], of_odd.word[i]);
+        hn::StoreU(factors_of(dropout.mask, words), kF32Tag, factors + (key + i) * kBlock + query);
+      }
+    }
+  }
 }
 
 }  // namespace lockstep::HWY_NAMESPACE

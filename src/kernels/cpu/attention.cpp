@@ -76,6 +76,19 @@ HWY_INLINE void add_to_softmax(
   }
 }
 
+// scores[key, query] *= factors[key, query], where the query sees the key.
+HWY_INLINE void apply_factors(
+    bool on_diagonal, long keys, long queries, const float* factors, float* scores) {
+  for (long query = 0; query < queries; query += kLanes) {
+    const VisibleKeys visible = visible_keys(on_diagonal, query, keys);
+    for (long key = 0; key < visible.end; ++key) {
+      float* at = scores + key * kBlock + query;
+      const VecF32 factor = hn::LoadU(kF32Tag, factors + key * kBlock + query);
+      hn::StoreU(hn::Mul(hn::LoadU(kF32Tag, at), factor), kF32Tag, at);
+    }
+  }
+}
+
 /// A block of queries of one head: views of their rows and of the head's keys and values.
 struct QueryBlock {
   long first = 0;    // its first query
@@ -85,6 +98,7 @@ struct QueryBlock {
   Matrix v;
   Matrix out;
   float* log_sum_exp = nullptr;
+  const HeadDropout* dropout = nullptr;  // null: none
 };
 
 // result[d, query] /= sum of its probabilities; log_sum_exp of the block.
@@ -117,6 +131,7 @@ void forward_block(const QueryBlock& block, long head_dim) {
   HWY_ALIGN float queries[kBlockElements];  // [head_dim x queries]
   HWY_ALIGN float result[kBlockElements];   // [head_dim x queries]
   HWY_ALIGN float scores[kBlock * kBlock];  // [keys x queries]
+  HWY_ALIGN float factors[kBlock * kBlock];
   Softmax softmax;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below
   const long padded = padded_head_dim(head_dim);
   const long lanes = round_up(block.queries, kLanes);
@@ -147,6 +162,14 @@ void forward_block(const QueryBlock& block, long head_dim) {
       multiply(product);
     });
     add_to_softmax(on_diagonal, keys, block.queries, scores, &softmax);
+    if (block.dropout != nullptr) {
+      fill_factors(*block.dropout,
+                   {block.first, block.first + block.queries},
+                   {first_key, first_key + keys},
+                   on_diagonal,
+                   factors);
+      apply_factors(on_diagonal, keys, block.queries, factors, scores);
+    }
     for_each_segment(on_diagonal, keys, [&](KeySegment segment) HWY_ATTR {
       Product product;
       product.x = values + segment.begin * padded;
@@ -194,6 +217,8 @@ void forward_task(const AttentionForward& op, long task) {
     block.log_sum_exp =
         op.log_sum_exp + (batch * shape.heads + head) * shape.seq_length + block.first;
   }
+  const HeadDropout dropout = head_dropout(op.dropout, batch, head);
+  block.dropout = op.dropout.source.drops() ? &dropout : nullptr;
   forward_block<T>(block, head_dim);
 }
 

@@ -34,6 +34,7 @@ struct QueryRows {
   Matrix dout;
   Matrix dq;
   const float* log_sum_exp = nullptr;
+  const HeadDropout* dropout = nullptr;  // null: none
 };
 
 /// Rows of the kv head of a sequence.
@@ -59,6 +60,7 @@ struct PairTiles {
   HWY_ALIGN float v[kBlockElements];
   HWY_ALIGN float probabilities[kBlock * kBlock];  // [keys x queries]
   HWY_ALIGN float dscores[kBlock * kBlock];        // [keys x queries]
+  HWY_ALIGN float factors[kBlock * kBlock];        // of dropout
 };
 
 template <typename T>
@@ -89,7 +91,10 @@ void load_queries(const QueryRows& rows, long head_dim, QueryTiles* tiles) {
   }
 }
 
-// In: scores and the gradients of the probabilities. Out: probabilities, gradients of the scores.
+// In: scores and the gradients of the probabilities that the values met. Out: these probabilities, gradients
+// of the scores. delta, the mean of the gradients of all probabilities, is dout * out with dropout, too:
+// both are sums over the keys that were kept.
+template <bool kDrops>
 HWY_INLINE void softmax_backward(
     bool on_diagonal, long keys, long queries, const QueryTiles& tiles, PairTiles* pair) {
   for (long query = 0; query < queries; query += kLanes) {
@@ -104,12 +109,18 @@ HWY_INLINE void softmax_backward(
       if (key > visible.open) {
         probability = hn::IfThenZeroElse(before_key(key - query), probability);
       }
-      const VecF32 difference = hn::Sub(hn::LoadU(kF32Tag, dscores + key * kBlock), delta);
-      VecF32 dscore = hn::Mul(probability, difference);
+      VecF32 dprobability = hn::LoadU(kF32Tag, dscores + key * kBlock);
+      VecF32 used = probability;
+      if constexpr (kDrops) {
+        const VecF32 factor = hn::LoadU(kF32Tag, pair->factors + key * kBlock + query);
+        dprobability = hn::Mul(dprobability, factor);
+        used = hn::Mul(probability, factor);
+      }
+      VecF32 dscore = hn::Mul(probability, hn::Sub(dprobability, delta));
       if (key > visible.open) {
         dscore = hn::IfThenZeroElse(before_key(key - query), dscore);
       }
-      hn::StoreU(probability, kF32Tag, probabilities + key * kBlock);
+      hn::StoreU(used, kF32Tag, probabilities + key * kBlock);
       hn::StoreU(dscore, kF32Tag, dscores + key * kBlock);
     }
   }
@@ -210,7 +221,16 @@ void backward_block(const QueryRows& rows,
     for_each_segment(on_diagonal, keys, [&](KeySegment segment) HWY_ATTR {
       multiply_into_scores(segment, head_dim, lanes, tiles, &pair);
     });
-    softmax_backward(on_diagonal, keys, rows.queries, tiles, &pair);
+    if (rows.dropout == nullptr) {
+      softmax_backward<false>(on_diagonal, keys, rows.queries, tiles, &pair);
+    } else {
+      fill_factors(*rows.dropout,
+                   {rows.first, rows.first + rows.queries},
+                   {first_key, first_key + keys},
+                   on_diagonal,
+                   pair.factors);
+      softmax_backward<true>(on_diagonal, keys, rows.queries, tiles, &pair);
+    }
     for_each_segment(on_diagonal, keys, [&](KeySegment segment) HWY_ATTR {
       multiply_into_keys(segment, rows, start, tiles, pair, block_sums);
       multiply_into_queries(segment, head_dim, lanes, pair, &tiles);
@@ -248,6 +268,7 @@ void backward_task(const AttentionBackward& op, float* workspace, long task) {
   }
 
   for (long head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const HeadDropout dropout = head_dropout(op.dropout, batch, head);
     for (long first = 0; first < shape.seq_length; first += kBlock) {
       QueryRows rows;
       rows.first = first;
@@ -261,6 +282,7 @@ void backward_task(const AttentionBackward& op, float* workspace, long task) {
       rows.dout = q_view(op.dout);
       rows.dq = q_view(op.dq);
       rows.log_sum_exp = op.log_sum_exp + (batch * shape.heads + head) * shape.seq_length + first;
+      rows.dropout = op.dropout.source.drops() ? &dropout : nullptr;
       backward_block<T>(rows, key_rows, head == kv_head * group, sums);
     }
   }

@@ -46,6 +46,13 @@ __device__ __forceinline__ void load_matrix_x4_transposed(std::uint32_t (&m)[4],
                : "memory");
 }
 
+/// 2^x, relatively wrong by 2^-22 at most; results below 2^-126 become 0.
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 /// Starts copying 16 bytes from global to shared memory, both on a multiple of 16. Of them `valid_bytes` (0 to 16) are
 /// read, the rest becomes zero. `shared` may not be touched until the calling thread has waited for it, nor by other
 /// threads until a barrier after that.

@@ -3,6 +3,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/dispatch.h"
+#include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
@@ -32,6 +33,7 @@ void register_cuda_kernels() {
                ClassSums,
                ColumnSum,
                CombineBlocks,
+               Dropout,
                Embedding,
                EmbeddingBackward,
                FillZero,

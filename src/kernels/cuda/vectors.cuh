@@ -261,16 +261,15 @@ struct BlockRows {
     if (count == 1) {
       return load_floats<kAligned, kWidth>(from, width);
     }
-    Floats<kWidth> sum;
+    Floats<kWidth> sum;  // by fours: what waits in a tree takes registers
 #pragma unroll
-    for (int first = 0; first < kWidth;
-         first += 4) {  // by fours: what waits in a tree takes registers
+    for (int four = 0; four < kWidth; four += 4) {
       const Floats<4> part = tree_sum<4, 4>(count, [&](int block) {
-        return load_floats<kAligned, 4>(from + block * stride + first, width - first);
+        return load_floats<kAligned, 4>(from + block * stride + four, width - four);
       });
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        sum.at[first + i] = part.at[i];
+        sum.at[four + i] = part.at[i];
       }
     }
     return sum;

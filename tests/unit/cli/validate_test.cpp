@@ -91,7 +91,6 @@ TEST_CASE("what is not yet available is refused with its key and value") {
   const Words cases[] = {{"--parallel.backend", "nccl"},
                          {"--run.device", "cuda"},
                          {"--run.precision", "fp8"},
-                         {"--model.dropout", "0.1"},
                          {"--generate.chat", "true"},
                          {"--generate.max_tokens", "5"},
                          {"--quantize.bits", "4"},
@@ -102,6 +101,18 @@ TEST_CASE("what is not yet available is refused with its key and value") {
                StartsWith(words[0] + " = ") && Contains(words[1]) &&
                    Contains("is not yet available; available: "));
   }
+}
+
+TEST_CASE("only gpt2 has dropout") {
+  CHECK(refusal_with({"--model.dropout", "0.1"}).empty());
+  CHECK_THAT(refusal_with({"--model.dropout", "0.1", "--model.architecture", "llama"}),
+             StartsWith("--model.dropout = 0.1: --model.architecture = \"llama\" has no dropout") &&
+                 Contains("gpt2"));
+  CHECK_THAT(
+      refusal_with(
+          {"--model.dropout", "0.1", "--model.architecture", "mlp", "--data.kind", "images"}),
+      StartsWith("--model.dropout = 0.1: --model.architecture = \"mlp\" has no dropout"));
+  CHECK_THAT(refusal_with({"--model.dropout", "1"}), Contains("below 1"));
 }
 
 TEST_CASE("full recomputation does not go with backward passes in two parts") {

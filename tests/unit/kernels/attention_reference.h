@@ -42,6 +42,7 @@ struct ReferenceRows {
 
 struct ReferenceAttention {
   AttentionShape shape;
+  AttentionDropout dropout;
   ReferenceRows q;
   ReferenceRows k;
   ReferenceRows v;
@@ -50,7 +51,8 @@ struct ReferenceAttention {
   ReferenceRows dq;
   ReferenceRows dk;
   ReferenceRows dv;
-  ReferenceRows key_weights;  // sums of a key's probabilities, [batch x kv_heads] rows
+  // Sums of a key's probabilities, or of what dropout makes of them if that is more.
+  ReferenceRows key_weights;  // [batch x kv_heads] rows
 
   /// Probabilities of query `query` of (batch, head) over keys 0..query; fills log_sum_exp.
   std::vector<double> probabilities(long batch, long head, long query) {
@@ -77,6 +79,15 @@ struct ReferenceAttention {
     return scores;
   }
 
+  /// What dropout multiplies a probability by.
+  [[nodiscard]] double factor(long batch, long head, long query, long key) const {
+    if (!dropout.source.drops()) {
+      return 1;
+    }
+    const DropoutMask mask = dropout.source.mask(dropout.first_head + head);
+    return static_cast<double>(mask.factor(dropout.first_sample + batch, query, key));
+  }
+
   void forward() {
     out = ReferenceRows(shape.batch * shape.seq_length, q.cols);
     log_sum_exp = ReferenceRows(shape.batch * shape.heads, shape.seq_length);
@@ -86,7 +97,8 @@ struct ReferenceAttention {
       for (long key = 0; key <= query; ++key) {
         for (long d = 0; d < shape.head_dim; ++d) {
           out(first_row + query, head * shape.head_dim + d) +=
-              p[static_cast<std::size_t>(key)] * v(first_row + key, kv_column(head) + d);
+              factor(batch, head, query, key) * p[static_cast<std::size_t>(key)] *
+              v(first_row + key, kv_column(head) + d);
         }
       }
     });
@@ -134,23 +146,27 @@ struct ReferenceAttention {
     const long column = head * shape.head_dim;
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
     std::vector<double> dp(p.size(), 0.0);
+    std::vector<double> used = p;
     double mean = 0;
     for (long key = 0; key <= query; ++key) {
       const auto i = static_cast<std::size_t>(key);
       for (long d = 0; d < shape.head_dim; ++d) {
         dp[i] += dout(row, column + d) * v(row - query + key, kv_column(head) + d);
       }
+      dp[i] *= factor(batch, head, query, key);
+      used[i] *= factor(batch, head, query, key);
       mean += p[i] * dp[i];
     }
     for (long key = 0; key <= query; ++key) {
       const auto i = static_cast<std::size_t>(key);
       const long key_row = row - query + key;
-      key_weights(batch * shape.kv_heads + kv_column(head) / shape.head_dim, key) += p[i];
+      key_weights(batch * shape.kv_heads + kv_column(head) / shape.head_dim, key) +=
+          std::max(p[i], used[i]);
       const double dscore = p[i] * (dp[i] - mean) * scale;
       for (long d = 0; d < shape.head_dim; ++d) {
         dq(row, column + d) += dscore * k(key_row, kv_column(head) + d);
         dk(key_row, kv_column(head) + d) += dscore * q(row, column + d);
-        dv(key_row, kv_column(head) + d) += p[i] * dout(row, column + d);
+        dv(key_row, kv_column(head) + d) += used[i] * dout(row, column + d);
       }
     }
   }

@@ -31,9 +31,27 @@ const Case kCases[] = {
     {DType::kBF16, {1, 130, 2, 1, 64}},
 };
 
+// None, and one of heads and samples in the middle of others.
+const AttentionDropout kDropouts[] = {
+    {},
+    {.source = {.probability = 0.3, .seed = 3, .step = 2, .site = DropoutSite::kAttention},
+     .first_sample = 5,
+     .first_head = 7}};
+
+/// Calls body(case, dropout) for every case without and with dropout.
+template <typename Body>
+void for_each_case(const Body& body) {
+  for (const Case& c : kCases) {
+    for (const AttentionDropout& dropout : kDropouts) {
+      body(c, dropout);
+    }
+  }
+}
+
 // Operands of one attention, its outputs and the forward and backward launches.
 struct Attention {
   AttentionShape shape;
+  AttentionDropout dropout;
   KernelMatrix q;
   KernelMatrix k;
   KernelMatrix v;
@@ -44,8 +62,9 @@ struct Attention {
   KernelMatrix dk;
   KernelMatrix dv;
 
-  Attention(DType dtype, AttentionShape shape_in)
+  Attention(DType dtype, AttentionShape shape_in, const AttentionDropout& dropout_in = {})
       : shape(shape_in),
+        dropout(dropout_in),
         q(dtype, rows(), q_cols()),
         k(dtype, rows(), kv_cols(), 7),
         v(dtype, rows(), kv_cols(), 0),
@@ -63,8 +82,13 @@ struct Attention {
 
   void forward(CpuQueue& queue) const {
     launch(queue,
-           AttentionForward{
-               shape, q.view(), k.view(), v.view(), out.view(), log_sum_exp.view().as<float>()});
+           AttentionForward{shape,
+                            q.view(),
+                            k.view(),
+                            v.view(),
+                            out.view(),
+                            log_sum_exp.view().as<float>(),
+                            dropout});
   }
   void backward(CpuQueue& queue) const {
     launch(queue,
@@ -77,15 +101,21 @@ struct Attention {
                              dout.view(),
                              dq.view(),
                              dk.view(),
-                             dv.view()});
+                             dv.view(),
+                             dropout});
   }
   [[nodiscard]] ReferenceAttention reference() const {
     ReferenceAttention reference;
     reference.shape = shape;
+    reference.dropout = dropout;
     reference.q = ReferenceRows(q);
     reference.k = ReferenceRows(k);
     reference.v = ReferenceRows(v);
     return reference;
+  }
+  /// What dropout multiplies a probability by at most.
+  [[nodiscard]] double largest_factor() const {
+    return dropout.source.drops() ? static_cast<double>(dropout.source.mask().scale) : 1;
   }
   // Largest difference that rounding explains in a score: one rounding for every term.
   [[nodiscard]] double score_error() const {
@@ -129,7 +159,8 @@ struct GradientBounds {
     const DType dtype = operands.q.dtype();
     const double of_probability =
         2 * operands.score_error() + rounding_bound(DType::kF32, shape.seq_length + 8, 1);
-    const double dprobability = largest_head_norm(operands.dout, shape.head_dim) *
+    const double dprobability = operands.largest_factor() *
+                                largest_head_norm(operands.dout, shape.head_dim) *
                                 largest_head_norm(operands.v, shape.head_dim);
     const double of_dscore =
         2 * rounding_bound(dtype, shape.head_dim, dprobability) + 2 * of_probability * dprobability;
@@ -152,38 +183,41 @@ double difference(const KernelMatrix& found, const Reference& expected) {
 
 }  // namespace
 
-TEST_CASE("attention matches softmax attention in f64") {
-  for (const Case& c : kCases) {
-    ReferenceAttention reference = Attention(c.dtype, c.shape).reference();
+TEST_CASE("attention matches softmax attention in f64, without and with dropout") {
+  for_each_case([](const Case& c, const AttentionDropout& dropout) {
+    ReferenceAttention reference = Attention(c.dtype, c.shape, dropout).reference();
     reference.forward();
     for_each_instruction_set([&] {
       CAPTURE(c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype));
+      CAPTURE(dropout.source.probability);
       CpuQueue queue(2);
-      const Attention attention(c.dtype, c.shape);
+      const Attention attention(c.dtype, c.shape, dropout);
 
       attention.forward(queue);
 
       // A score's error is a relative error of its probability; then a sum over the keys.
-      const double of_sums = rounding_bound(c.dtype, c.shape.seq_length + 8, attention.v.largest());
+      const double largest = attention.largest_factor() * attention.v.largest();
+      const double of_sums = rounding_bound(c.dtype, c.shape.seq_length + 8, largest);
       CHECK(difference(attention.out, reference.out) <=
-            of_sums + 2 * attention.score_error() * attention.v.largest());
+            of_sums + 2 * attention.score_error() * largest);
       CHECK(difference(attention.log_sum_exp, reference.log_sum_exp) <=
             attention.score_error() + rounding_bound(DType::kF32, c.shape.seq_length + 8, 1));
       CHECK(attention.guards_intact());
     });
-  }
+  });
 }
 
-TEST_CASE("attention's gradients match those of the f64 reference") {
-  for (const Case& c : kCases) {
-    const Attention operands(c.dtype, c.shape);
+TEST_CASE("attention's gradients match those of the f64 reference, without and with dropout") {
+  for_each_case([](const Case& c, const AttentionDropout& dropout) {
+    const Attention operands(c.dtype, c.shape, dropout);
     ReferenceAttention reference = operands.reference();
     reference.backward(ReferenceRows(operands.dout));
     const GradientBounds bounds(operands, reference);
     for_each_instruction_set([&] {
       CAPTURE(c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype));
+      CAPTURE(dropout.source.probability);
       CpuQueue queue(2);
-      const Attention attention(c.dtype, c.shape);
+      const Attention attention(c.dtype, c.shape, dropout);
 
       attention.forward(queue);
       attention.backward(queue);
@@ -193,11 +227,12 @@ TEST_CASE("attention's gradients match those of the f64 reference") {
       CHECK(difference(attention.dv, reference.dv) <= bounds.dv);
       CHECK(attention.guards_intact());
     });
-  }
+  });
 }
 
 TEST_CASE("the reference's gradients match finite differences of its forward pass") {
-  const Attention operands(DType::kF32, {1, 7, 4, 2, 6});
+  const AttentionDropout& dropout = kDropouts[GENERATE(0, 1)];
+  const Attention operands(DType::kF32, {1, 7, 4, 2, 6}, dropout);
   ReferenceAttention reference = operands.reference();
   const ReferenceRows weight(operands.dout);
   reference.backward(weight);
@@ -222,14 +257,15 @@ TEST_CASE("the reference's gradients match finite differences of its forward pas
 }
 
 TEST_CASE("attention has the same bits for any number of threads") {
+  const AttentionDropout& dropout = kDropouts[GENERATE(0, 1)];
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Attention expected(dtype, {2, 150, 4, 2, 24});
+    const Attention expected(dtype, {2, 150, 4, 2, 24}, dropout);
     CpuQueue one(1);
     expected.forward(one);
     expected.backward(one);
     for (const int threads : {2, 5}) {
       CpuQueue queue(threads);
-      const Attention attention(dtype, expected.shape);
+      const Attention attention(dtype, expected.shape, dropout);
 
       attention.forward(queue);
       attention.backward(queue);
@@ -244,13 +280,17 @@ TEST_CASE("attention has the same bits for any number of threads") {
 }
 
 TEST_CASE("the bits of a head do not depend on the other heads and sequences") {
-  for_each_instruction_set([] {
+  const AttentionDropout& dropout = kDropouts[GENERATE(0, 1)];
+  for_each_instruction_set([&] {
     for (const long head_dim : {12L, 16L}) {  // sums in scratch memory, and in dk and dv
       CpuQueue queue(1);
-      const Attention all(DType::kF32, {3, 70, 4, 4, head_dim});
+      const Attention all(DType::kF32, {3, 70, 4, 4, head_dim}, dropout);
       all.forward(queue);
       all.backward(queue);
-      Attention alone(DType::kF32, {1, 70, 1, 1, head_dim});
+      AttentionDropout own = dropout;
+      own.first_sample += 2;
+      own.first_head += 2;
+      Attention alone(DType::kF32, {1, 70, 1, 1, head_dim}, own);
       const auto copy = [&](const KernelMatrix& from, KernelMatrix* to) {
         for (long r = 0; r < 70; ++r) {
           for (long c = 0; c < head_dim; ++c) {

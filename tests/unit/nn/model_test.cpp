@@ -7,6 +7,7 @@
 
 #include "kernels/reduce.h"
 #include "support/catch.h"
+#include "support/error_text.h"
 #include "unit/nn/tiny_model.h"
 
 namespace lockstep {
@@ -16,9 +17,10 @@ using test::tiny_config;
 using test::TinyModel;
 
 struct Variant {
-  const char* architecture;
-  bool tied;
-  int blocks;
+  const char* architecture = "";
+  bool tied = false;
+  int blocks = 1;
+  double dropout = 0;
 };
 
 const Variant kVariants[] = {{"mlp", true, 1},
@@ -33,7 +35,16 @@ const Variant kVariants[] = {{"mlp", true, 1},
                              {"llama", true, 6},
                              {"llama", false, 8},
                              {"llama", true, 12},
-                             {"gpt2", true, 12}};
+                             {"gpt2", true, 12},
+                             {"gpt2", true, 1, 0.2},
+                             {"gpt2", false, 4, 0.3},
+                             {"gpt2", true, 12, 0.1}};
+
+ModelConfig config_of(const Variant& variant) {
+  ModelConfig config = tiny_config(variant.architecture, variant.tied);
+  config.dropout = variant.dropout;
+  return config;
+}
 
 // Rounding of a loss: about 25 stages with sums of up to 37 terms in f32, whose independent
 // roundings add by their squares, with logits of the size of the loss.
@@ -99,7 +110,7 @@ struct Announced {
 
 TEST_CASE("gradients of whole models are the slopes of the loss") {
   for (const Variant& variant : kVariants) {
-    TinyModel model(tiny_config(variant.architecture, variant.tied), variant.blocks);
+    TinyModel model(config_of(variant), variant.blocks);
     model.backward();
     // ReLU has kinks, which small steps seldom cross.
     const double h = std::string(variant.architecture) == "mlp" ? 1e-3 : 3e-2;
@@ -128,7 +139,7 @@ TEST_CASE("gradients of whole models are the slopes of the loss") {
 
 TEST_CASE("padding gets no gradient") {
   for (const Variant& variant : kVariants) {
-    TinyModel model(tiny_config(variant.architecture, variant.tied), variant.blocks);
+    TinyModel model(config_of(variant), variant.blocks);
     model.backward();
 
     std::vector<bool> used(static_cast<std::size_t>(model.table().flat_size()));
@@ -149,8 +160,8 @@ TEST_CASE("padding gets no gradient") {
 
 TEST_CASE("a second micro-batch is added to the gradients of the first") {
   for (const Variant& variant : kVariants) {
-    TinyModel once(tiny_config(variant.architecture, variant.tied), variant.blocks);
-    TinyModel twice(tiny_config(variant.architecture, variant.tied), variant.blocks);
+    TinyModel once(config_of(variant), variant.blocks);
+    TinyModel twice(config_of(variant), variant.blocks);
     once.backward();
     twice.backward();
     twice.backward(1.0F, true);
@@ -171,8 +182,8 @@ TEST_CASE("a second micro-batch is added to the gradients of the first") {
 
 TEST_CASE("gradients scale with the loss scale and a power of two keeps their bits") {
   for (const Variant& variant : kVariants) {
-    TinyModel whole(tiny_config(variant.architecture, variant.tied), variant.blocks);
-    TinyModel eighth(tiny_config(variant.architecture, variant.tied), variant.blocks);
+    TinyModel whole(config_of(variant), variant.blocks);
+    TinyModel eighth(config_of(variant), variant.blocks);
     const double loss = whole.backward(1.0F);
     const double same_loss = eighth.backward(0.125F);
 
@@ -185,9 +196,34 @@ TEST_CASE("gradients scale with the loss scale and a power of two keeps their bi
   }
 }
 
+TEST_CASE("nothing is dropped where a pass has no place in a training") {
+  for (const double dropout : {0.0, 0.3}) {
+    ModelConfig config = tiny_config("gpt2");
+    const double expected = TinyModel(config, 2).loss();
+    config.dropout = dropout;
+    TinyModel model(config, 2);
+
+    CHECK((model.loss() == expected) == (dropout == 0));
+
+    model.leave_training();
+    CHECK(model.loss() == expected);
+  }
+}
+
+TEST_CASE("architectures without dropout refuse it") {
+  for (const char* architecture : {"llama", "mlp"}) {
+    ModelConfig config = tiny_config(architecture);
+    config.dropout = 0.5;
+
+    const std::string text = test::request_error_of([&] { make_model(config, DType::kF32, 1); });
+
+    CHECK_THAT(text, Catch::StartsWith("model.dropout = 0.5: ") && Catch::Contains(architecture));
+  }
+}
+
 TEST_CASE("evaluation gives the loss of training and leaves the stack as it was") {
   for (const Variant& variant : kVariants) {
-    TinyModel model(tiny_config(variant.architecture, variant.tied), variant.blocks);
+    TinyModel model(config_of(variant), variant.blocks);
 
     const double trained = model.backward();
 
@@ -198,11 +234,14 @@ TEST_CASE("evaluation gives the loss of training and leaves the stack as it was"
 }
 
 TEST_CASE("the number of blocks changes a loss by rounding only") {
-  for (const char* architecture : {"mlp", "gpt2", "llama"}) {
-    TinyModel whole(tiny_config(architecture), 1);
+  for (const Variant& variant : {Variant{"mlp", true, 1},
+                                 Variant{"gpt2", true, 1},
+                                 Variant{"gpt2", true, 1, 0.25},
+                                 Variant{"llama", true, 1}}) {
+    TinyModel whole(config_of(variant), 1);
     const double expected = whole.loss();
     for (const int blocks : {2, 3, 4, 6, 8, 12}) {
-      TinyModel cut(tiny_config(architecture), blocks);
+      TinyModel cut(config_of(variant), blocks);
 
       CHECK(std::abs(cut.loss() - expected) <= 4 * loss_rounding(expected));
     }
@@ -211,8 +250,8 @@ TEST_CASE("the number of blocks changes a loss by rounding only") {
 
 TEST_CASE("a backward pass announces its gradients from the end of the buffer to its front") {
   for (const Variant& variant : kVariants) {
-    TinyModel model(tiny_config(variant.architecture, variant.tied), variant.blocks);
-    TinyModel expected(tiny_config(variant.architecture, variant.tied), variant.blocks);
+    TinyModel model(config_of(variant), variant.blocks);
+    TinyModel expected(config_of(variant), variant.blocks);
     expected.backward();
     std::vector<long> announced;
     long wrong = 0;
@@ -245,8 +284,8 @@ TEST_CASE("a backward pass in two parts gives the bits of a whole one") {
       continue;
     }
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
-      TinyModel whole(tiny_config(variant.architecture, variant.tied), variant.blocks);
-      TinyModel parts(tiny_config(variant.architecture, variant.tied), variant.blocks);
+      TinyModel whole(config_of(variant), variant.blocks);
+      TinyModel parts(config_of(variant), variant.blocks);
       const auto count = static_cast<std::size_t>(whole.table().gradient_size());
       INFO(variant.architecture << ", " << variant.blocks << " blocks, tied " << variant.tied);
       for (const bool accumulate : {false, true}) {
