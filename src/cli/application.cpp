@@ -33,7 +33,8 @@ int answer(const Request& request, MpiRuntime& runtime) {
     case Request::Kind::kCommand:
       break;
   }
-  if (request.command != Command::kPlan) {  // plan needs no other ranks and writes nothing
+  // These need no other ranks and write nothing.
+  if (request.command != Command::kPlan && request.command != Command::kBenchKernels) {
     runtime.refuse_lonely_slurm_task();
   }
   log::start(runtime.global_rank(), runtime.global_size(), request.config.log.level);

@@ -35,7 +35,18 @@ const std::vector<CommandInfo>& command_table() {
       {C::kQuantize, "quantize", "", {}, "a smaller model from a checkpoint", false},
       {C::kPlan, "plan", "", {}, "memory of a configuration's ranks, or its pipeline drawn", true},
       {C::kDoctor, "doctor", "", {}, "what is here, and whether it works", false},
-      {C::kBench, "bench", "", {}, "kernels and collectives beside their limits", false},
+      {C::kBenchKernels,
+       "bench",
+       "kernels",
+       {},
+       "speed of every kernel, beside the device's limits",
+       true},
+      {C::kBenchCollectives,
+       "bench",
+       "collectives",
+       {},
+       "speed of communication beside its limits",
+       false},
   };
   return rows;
 }

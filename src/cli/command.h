@@ -23,7 +23,8 @@ enum class Command : std::uint8_t {
   kQuantize,
   kPlan,
   kDoctor,
-  kBench,
+  kBenchKernels,
+  kBenchCollectives,
 };
 
 /// How a command is called and what it is for.

@@ -210,6 +210,7 @@ class Grammar {
   // The row whose words were all given; kNone when no first word was.
   void find_command(CommandLine& line) const {
     std::vector<std::string> given;
+    std::string_view name;  // of a command that was given without its action
     std::string actions;
     for (std::size_t i = 0; i < commands_.size(); ++i) {
       const CommandInfo& info = command_table()[i];
@@ -217,6 +218,7 @@ class Grammar {
         line.command = info.command;
         given.push_back(info.full_name());
       } else if (!info.action.empty() && commands_[i]->get_parent()->count() > 0) {
+        name = info.name;
         actions += fmt::format("{}{}", actions.empty() ? "" : " | ", info.action);
       }
     }
@@ -224,7 +226,8 @@ class Grammar {
       throw_request_error("one command at a time: found {}", fmt::join(given, " and "));
     }
     if (given.empty() && !actions.empty()) {
-      throw_request_error("checkpoint needs an action{}: {}",
+      throw_request_error("{} needs an action{}: {}",
+                          name,
                           line.arguments.empty() ? "" : " before " + line.arguments.front(),
                           actions);
     }
@@ -270,19 +273,26 @@ void check_strays(const CommandLine& line, const FlagScanner& scanner) {
   }
 }
 
-void check_arguments(const CommandLine& line) {
-  const std::pair<const char*, bool> of_plan[] = {
-      {"draw-schedule", line.draw_schedule},
-      {"json", line.json},
-      {"ranks-per-host", line.ranks_per_host.has_value()}};
-  for (const auto& [name, is_given] : of_plan) {
-    if (is_given && line.command != Command::kPlan) {
-      throw_request_error("--{} belongs to the command plan", name);
-    }
-    if (is_given && line.draw_schedule && name != of_plan[0].first) {
-      throw_request_error("--{} does not go with --draw-schedule", name);
-    }
+// Flags that belong to single commands.
+void check_own_flags(const CommandLine& line) {
+  const bool plan = line.command == Command::kPlan;
+  if (line.draw_schedule && !plan) {
+    throw_request_error("--draw-schedule belongs to the command plan");
   }
+  if (line.ranks_per_host && !plan) {
+    throw_request_error("--ranks-per-host belongs to the command plan");
+  }
+  if (line.json && !plan && line.command != Command::kBenchKernels) {
+    throw_request_error("--json belongs to the commands plan and bench kernels");
+  }
+  if (line.draw_schedule && (line.json || line.ranks_per_host)) {
+    throw_request_error("--{} does not go with --draw-schedule",
+                        line.json ? "json" : "ranks-per-host");
+  }
+}
+
+void check_arguments(const CommandLine& line) {
+  check_own_flags(line);
   if (line.command == Command::kNone) {
     if (!line.arguments.empty()) {
       refuse_command(line.arguments.front());

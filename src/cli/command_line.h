@@ -15,8 +15,8 @@ struct CommandLine {
   bool help = false;
   bool version = false;
   bool print_config = false;
-  bool draw_schedule = false;  ///< of plan, as the next two
-  bool json = false;
+  bool draw_schedule = false;  ///< of plan, as ranks_per_host
+  bool json = false;           ///< of plan and bench kernels
   std::optional<std::string> ranks_per_host;
   std::string config_file;  ///< "": none
   Command command = Command::kNone;

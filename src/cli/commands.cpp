@@ -16,6 +16,8 @@ int run_command(const Request& request, MpiRuntime& runtime) {
     case Command::kCheckpointVerify:
     case Command::kCheckpointExport:
       return run_checkpoint(request, runtime);
+    case Command::kBenchKernels:
+      return run_bench_kernels(request, runtime);
     case Command::kPlan:
       return run_plan(request, runtime);
     default:

@@ -16,6 +16,8 @@ int run_evaluate(const Request& request, MpiRuntime& runtime);
 int run_tokenize(const Request& request, MpiRuntime& runtime);
 /// checkpoint inspect | verify | export; one rank works.
 int run_checkpoint(const Request& request, MpiRuntime& runtime);
+/// One rank works, on the device of run.device, and prints to standard output; others return at once.
+int run_bench_kernels(const Request& request, MpiRuntime& runtime);
 /// One rank prints to standard output: memory, or with --draw-schedule the schedule.
 int run_plan(const Request& request, MpiRuntime& runtime);
 

@@ -67,7 +67,8 @@ std::string help_text() {
       "  --print-config                         print the effective configuration and exit\n"
       "  --draw-schedule                        plan: draw the schedule of a pipeline instead\n"
       "  --ranks-per-host N                     plan: neighbouring ranks a host [all on one]\n"
-      "  --json                                 plan: one JSON object, in bytes\n"
+      "  --json                                 plan, bench kernels: one JSON object, in base "
+      "units\n"
       "  --help, -h                             print this and exit\n"
       "  --version                              print version and build and exit\n"
       "\nKeys, as flags and in the sections of the file, with their defaults:\n";

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "cli/build_info.h"
 #include "comm/accelerator.h"
+#include "comm/local/local_communicator.h"
 #include "device/cpu/cpu_queue.h"
 #include "training/collectively.h"
 #include "training/rank_plan.h"
@@ -95,8 +96,9 @@ long fair_share_of_cores(const std::string& cores, Communicator& group) {
   return std::max(1L, num_allowed_cores() / std::max(1L, sharing));
 }
 
-// Whether all ranks compute on GPUs, as run.device wants it and every rank can. Collective if there is a group.
-bool uses_gpu(const Configuration& config, MpiRuntime& runtime, Communicator* group) {
+// Whether all ranks compute on GPUs, as run.device wants it and every rank can; `local_ranks` are on this host.
+// Collective if there is a group.
+bool uses_gpu(const Configuration& config, int local_ranks, Communicator* group) {
   const std::string& device = config.run.device;
   if (device == "cpu" || accelerator() == nullptr) {
     if (device == "cuda") {
@@ -112,7 +114,7 @@ bool uses_gpu(const Configuration& config, MpiRuntime& runtime, Communicator* gr
     return false;
   }
   const std::vector<std::string> reasons = group->all_gather_text(accelerator()->why_not());
-  const bool crowded = runtime.local_size() > accelerator()->num_devices();
+  const bool crowded = local_ranks > accelerator()->num_devices();
   const auto crowds = group->all_gather_text(crowded ? "crowded" : "");
   for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
     if (device == "cuda" && !reasons[rank].empty()) {
@@ -134,6 +136,16 @@ int num_allowed_cores() {
   return cores.empty() ? 1 : 1 + static_cast<int>(std::count(cores.begin(), cores.end(), ','));
 }
 
+std::unique_ptr<Queue> start_lone_queue(const Configuration& config) {
+  const int threads =
+      config.run.threads > 0 ? static_cast<int>(config.run.threads) : num_allowed_cores();
+  LocalCommunicator alone;
+  if (uses_gpu(config, 1, &alone)) {
+    return accelerator()->make_queue(0, threads);
+  }
+  return std::make_unique<CpuQueue>(threads);
+}
+
 RankResources start_rank(const Configuration& config, MpiRuntime& runtime) {
   const std::string cores = allowed_cores();
   long threads = config.run.threads;
@@ -146,7 +158,7 @@ RankResources start_rank(const Configuration& config, MpiRuntime& runtime) {
     if (threads == 0) {
       threads = fair_share_of_cores(cores, *group);
     }
-    if (uses_gpu(config, runtime, group.get())) {
+    if (uses_gpu(config, runtime.local_size(), group.get())) {
       rank.queue = accelerator()->make_queue(runtime.local_rank(), static_cast<int>(threads));
     } else {
       rank.queue = std::make_unique<CpuQueue>(static_cast<int>(threads));

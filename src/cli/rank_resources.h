@@ -21,6 +21,10 @@ struct RankResources {
 /// and says on rank 0 what runs where. Threads piled on too few cores are reported. Collective.
 RankResources start_rank(const Configuration& config, MpiRuntime& runtime);
 
+/// The queue of a command that runs on one rank, whatever the others do: on the device of run.device, with
+/// run.threads threads of the host (0: the cores it may run on). Errors: RequestError.
+std::unique_ptr<Queue> start_lone_queue(const Configuration& config);
+
 /// Cores this process may run on.
 int num_allowed_cores();
 

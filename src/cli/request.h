@@ -17,9 +17,9 @@ struct Request {
   Configuration config;                ///< default < file < command line; not filled for help
   std::vector<std::string> arguments;  ///< SOURCE and DEST of `checkpoint`
   std::vector<std::string> warnings;   ///< lines for the log
-  bool draw_schedule = false;          ///< of `plan`, as the next two
-  bool json = false;
-  long ranks_per_host = 0;  ///< 0: all ranks on one host
+  bool draw_schedule = false;          ///< of `plan`, as ranks_per_host
+  bool json = false;                   ///< of `plan` and `bench kernels`
+  long ranks_per_host = 0;             ///< 0: all ranks on one host
 };
 
 /// Reads a command line (argv[0] is the program) and the file that --config names. Touches nothing

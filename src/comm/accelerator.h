@@ -41,6 +41,12 @@ class Accelerator {
   /// Takes device memory for all that will be allocated, at once. Before anything is.
   virtual void reserve(Queue& queue, std::size_t device_bytes) const = 0;
 
+  /// Copies between memory of the device, in order with kernels: what its copy engine or kernel can move at most.
+  virtual void copy_on_device(Queue& queue,
+                              void* to,
+                              const void* from,
+                              std::size_t bytes) const = 0;
+
   /// The group for memory of the device: the ranks of `host`, which it takes over. The queue outlives it.
   /// Collective. Errors: RequestError on all ranks when two share a GPU under kNccl.
   virtual std::unique_ptr<Communicator> make_group(std::unique_ptr<Communicator> host,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/integers.h"
 #include "device/dry/dry_queue.h"
 #include "device/queue.h"
 #include "kernels/matmul.h"
@@ -27,6 +28,16 @@ struct TokenBlocks {
   int whole_count = 0;
   long first_token = 0;
   int first_block = 0;
+
+  /// The tokens of a block that is here, counted from the first token that is here.
+  [[nodiscard]] constexpr IndexRange tokens_of(long block) const {
+    const bool is_part = whole_count > 0;
+    const IndexRange tokens = part_of(is_part ? whole_length : seq_length,
+                                      is_part ? whole_count : count,
+                                      block + (is_part ? first_block : 0));
+    const long first = is_part ? first_token : 0;
+    return {tokens.begin - first, tokens.end - first};
+  }
 };
 
 /// sum = round(tree sum of x's blocks + x_bias + residual); y = norm(sum) * gain (+ bias).

@@ -18,7 +18,6 @@ namespace lockstep {
 namespace {
 
 constexpr double kInitialDeviation = 0.02;
-constexpr long kLogitElements = 1L << 24U;  // of one chunk: 64 MiB in f32
 
 // Cross entropy over a vocabulary whose blocks may lie on several ranks: they exchange two numbers a
 // row and block, never the logits.
@@ -145,10 +144,7 @@ Transformer::Transformer(const ModelConfig& config,
   shape_.heads = config.num_heads;
   shape_.kv_heads = config.num_kv_heads > 0 ? config.num_kv_heads : config.num_heads;
   shape_.head_dim = config.hidden_size / config.num_heads;
-  shape_.ffn = config.ffn_hidden_size;
-  if (shape_.ffn == 0) {
-    shape_.ffn = llama ? round_up(8 * shape_.hidden / 3, 64L) : 4 * shape_.hidden;
-  }
+  shape_.ffn = ffn_size_of(config);
   shape_.seq_length = config.seq_length;
   shape_.epsilon = config.norm_epsilon;
   shape_.dropout = config.dropout;
@@ -381,10 +377,7 @@ void Transformer::head(
   const Matrix norm = all_rows(pass, kept(pass).norm);
   const long stored_vocab = parameter.num_blocks * parameter.block_rows;
   const long rows = norm.rows;
-  // The same chunks whatever the ranks hold: gradients of the head are added up chunk by chunk.
-  const long padded_vocab = shape_.split.num_blocks * parameter.block_rows;
-  const long chunk = std::clamp(kLogitElements / padded_vocab / 64 * 64, 64L, std::max(64L, rows));
-  const long chunk_rows = std::min(chunk, rows);
+  const long chunk_rows = logit_chunk_rows(rows, shape_.split.num_blocks * parameter.block_rows);
   auto* losses = pass.scratch().push_array<float>(rows);
   const Matrix all_logits = pass.scratch().push(DType::kF32, chunk_rows, stored_vocab);
   const Matrix all_dlogits = !trains || dtype_ == DType::kF32

@@ -17,6 +17,19 @@ constexpr DType kBF16 = DType::kBF16;
 struct Case {
   DType dtype = DType::kF32;
   AttentionShape shape;  // batch, seq_length, heads, kv_heads, head_dim
+  double dropout = 0;
+
+  [[nodiscard]] AttentionDropout masks() const {
+    AttentionDropout masks;
+    masks.source.probability = dropout;
+    masks.source.seed = 0x123456789abcULL;
+    masks.source.step = 7;
+    masks.source.site = DropoutSite::kAttention;
+    masks.source.layer = 2;
+    masks.first_sample = 5;
+    masks.first_head = 3;
+    return masks;
+  }
 };
 
 // Blocks of 64 and 128 queries and keys, whole and cut; heads of each kernel, padded and not, and of no kernel's.
@@ -33,6 +46,20 @@ const Case kCases[] = {
     {kBF16, {1, 70, 2, 1, 72}},
     {kBF16, {1, 130, 1, 1, 128}},
     {kBF16, {1, 66, 2, 1, 136}},
+    {kF32, {2, 70, 4, 2, 12}, 0.25},
+    {kF32, {1, 67, 1, 1, 80}, 0.5},
+    {kBF16, {2, 150, 2, 1, 64}, 0.25},
+    {kBF16, {1, 70, 4, 2, 72}, 0.1},
+    {kBF16, {1, 66, 2, 1, 136}, 0.25},
+};
+
+// One of each kernel.
+const Case kCasesOfBits[] = {
+    {kF32, {1, 70, 2, 1, 12}},
+    {kF32, {1, 66, 1, 1, 72}, 0.25},
+    {kBF16, {1, 70, 2, 1, 64}},
+    {kBF16, {1, 70, 1, 1, 72}, 0.25},
+    {kBF16, {1, 66, 1, 1, 136}},
 };
 
 double largest_head_norm(const std::vector<float>& values, long head_dim) {
@@ -83,12 +110,17 @@ struct Attention {
 
   void forward_on_cpu(TwinQueues& queues) {
     const AttentionForward op{
-        c.shape, q.cpu(), k.cpu(), v.cpu(), out.cpu(), log_sum_exp.cpu().as<float>()};
+        c.shape, q.cpu(), k.cpu(), v.cpu(), out.cpu(), log_sum_exp.cpu().as<float>(), c.masks()};
     launch(queues.cpu(), op);
   }
   void forward_on_cuda(TwinQueues& queues) const {
-    const AttentionForward op{
-        c.shape, q.cuda(), k.cuda(), v.cuda(), out.cuda(), log_sum_exp.cuda().as<float>()};
+    const AttentionForward op{c.shape,
+                              q.cuda(),
+                              k.cuda(),
+                              v.cuda(),
+                              out.cuda(),
+                              log_sum_exp.cuda().as<float>(),
+                              c.masks()};
     run_on_cuda(queues.cuda(), op);
   }
   void backward_on_cpu(TwinQueues& queues) {
@@ -103,6 +135,7 @@ struct Attention {
     op.dq = dq.cpu();
     op.dk = dk.cpu();
     op.dv = dv.cpu();
+    op.dropout = c.masks();
     launch(queues.cpu(), op);
   }
   void backward_on_cuda(TwinQueues& queues) const {
@@ -117,6 +150,7 @@ struct Attention {
     op.dq = dq.cuda();
     op.dk = dk.cuda();
     op.dv = dv.cuda();
+    op.dropout = c.masks();
     run_on_cuda(queues.cuda(), op);
   }
 
@@ -144,14 +178,15 @@ struct Bounds {
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
     const double of_score =
         twin_bound(kF32, shape.head_dim + 4, scale * norm(attention.q) * norm(attention.k));
+    const double kept = 1 / (1 - attention.c.dropout);
     // Relatively, in a probability; tensor cores take it rounded to bf16.
-    const double of_probability = 2 * of_score + twin_bound(kF32, shape.seq_length + 8, 1) +
-                                  (dtype == kBF16 ? epsilon(kBF16) / 2 : 0);
+    const double of_probability = kept * (2 * of_score + twin_bound(kF32, shape.seq_length + 8, 1) +
+                                          (dtype == kBF16 ? epsilon(kBF16) / 2 : 0));
     const double rounding = dtype == kBF16 ? epsilon(kBF16) : 0;
     out = largest(attention.v) * of_probability + rounding * largest(attention.out);
     log_sum_exp =
         of_score + twin_bound(kF32, shape.seq_length + 8, 1 + largest(attention.log_sum_exp));
-    const double dprobability = norm(attention.dout) * norm(attention.v);
+    const double dprobability = kept * norm(attention.dout) * norm(attention.v);
     const double of_dscore =
         2 * dprobability * (of_probability + twin_bound(kF32, shape.head_dim, 1));
     const double weight =  // of a key: the sum of its probabilities, at most one a query
@@ -162,15 +197,16 @@ struct Bounds {
   }
 };
 
-// Roundings to bf16 differ by chance, so that they add up to much less than their bound: those of about as many
-// terms to their root, as do the terms themselves.
-bool differs_as_roundings_do(Operand& operand) {
+// Roundings differ by chance, so that they add up to much less than their bound: those of about as many terms to
+// their root, as do the terms themselves. In f32 there are many of every term.
+bool differs_as_roundings_do(DType dtype, Operand& operand) {
   const std::vector<float> expected = operand.from_cpu();
   std::vector<float> difference = operand.from_cuda();
   for (std::size_t i = 0; i < expected.size(); ++i) {
     difference[i] -= expected[i];
   }
-  return root_mean_square(difference) <= epsilon(kBF16) * root_mean_square(expected);
+  const double tolerance = dtype == kBF16 ? epsilon(kBF16) : 64 * epsilon(kF32);
+  return root_mean_square(difference) <= tolerance * root_mean_square(expected);
 }
 
 }  // namespace
@@ -179,8 +215,7 @@ TEST_CASE("attention on a GPU is that of the CPU, wherever operands lie") {
   TwinQueues queues;
   for (const Case& c : kCases) {
     for (const Placement& placement : kPlacements) {
-      CAPTURE(
-          c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype), placement.offset);
+      CAPTURE(c.shape.seq_length, c.shape.head_dim, name_of(c.dtype), c.dropout, placement.offset);
       Attention attention(queues, c, placement);
 
       attention.forward_on_cuda(queues);
@@ -189,7 +224,7 @@ TEST_CASE("attention on a GPU is that of the CPU, wherever operands lie") {
       const Bounds bounds(attention);
       CHECK(largest_difference(attention.out) <= bounds.out);
       CHECK(largest_difference(attention.log_sum_exp) <= bounds.log_sum_exp);
-      CHECK(differs_as_roundings_do(attention.out));
+      CHECK(differs_as_roundings_do(c.dtype, attention.out));
       CHECK(attention.out.surroundings_agree());
     }
   }
@@ -199,8 +234,7 @@ TEST_CASE("attention's gradients on a GPU are those of the CPU, wherever operand
   TwinQueues queues;
   for (const Case& c : kCases) {
     for (const Placement& placement : kPlacements) {
-      CAPTURE(
-          c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype), placement.offset);
+      CAPTURE(c.shape.seq_length, c.shape.head_dim, name_of(c.dtype), c.dropout, placement.offset);
       Attention attention(queues, c, placement);
       attention.forward_on_cpu(queues);
       attention.out.upload();
@@ -214,10 +248,10 @@ TEST_CASE("attention's gradients on a GPU are those of the CPU, wherever operand
       CHECK(largest_difference(attention.dk) <= bounds.dk);
       CHECK(largest_difference(attention.dv) <= bounds.dv);
       if (c.shape.seq_length > 1) {  // else dq and dk are nothing but roundings
-        CHECK(differs_as_roundings_do(attention.dq));
-        CHECK(differs_as_roundings_do(attention.dk));
+        CHECK(differs_as_roundings_do(c.dtype, attention.dq));
+        CHECK(differs_as_roundings_do(c.dtype, attention.dk));
       }
-      CHECK(differs_as_roundings_do(attention.dv));
+      CHECK(differs_as_roundings_do(c.dtype, attention.dv));
       CHECK(attention.dq.surroundings_agree());
       CHECK(attention.dk.surroundings_agree());
       CHECK(attention.dv.surroundings_agree());
@@ -227,7 +261,7 @@ TEST_CASE("attention's gradients on a GPU are those of the CPU, wherever operand
 
 TEST_CASE("the bits of attention on a GPU do not depend on where operands lie") {
   TwinQueues queues;
-  for (const Case& c : kCases) {
+  for (const Case& c : kCasesOfBits) {
     CAPTURE(c.shape.seq_length, c.shape.heads, c.shape.head_dim, name_of(c.dtype));
     Attention expected(queues, c);
     expected.forward_on_cuda(queues);
@@ -348,7 +382,8 @@ TEST_CASE("attention on a GPU needs no place for log_sum_exp") {
                                  attention.k.cuda(),
                                  attention.v.cuda(),
                                  out.cuda(),
-                                 nullptr});
+                                 nullptr,
+                                 {}});
 
     CHECK(same_bits(out.from_cuda(), expected));
   }

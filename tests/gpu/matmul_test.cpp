@@ -114,10 +114,12 @@ TEST_CASE("one algorithm is chosen for a shape, wherever operands lie, and liste
   TwinQueues queues;
   CHECK(matmul_choices(queues.cuda()).empty());
   for (const Placement& placement : kPlacements) {
-    run_on_cuda(queues.cuda(), Operands(queues, kCases[2], placement).cuda());
-    run_on_cuda(queues.cuda(), Operands(queues, kCases[7], placement).cuda());
+    const Operands first(queues, kCases[2], placement);
+    const Operands second(queues, kCases[7], placement);
+    run_on_cuda(queues.cuda(), first.cuda());
+    run_on_cuda(queues.cuda(), second.cuda());
+    queues.cuda().synchronize();
   }
-  queues.cuda().synchronize();
 
   const std::string choices = matmul_choices(queues.cuda());
 

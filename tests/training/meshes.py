@@ -127,6 +127,9 @@ def tensor(program, table):
     both(program, layouts, table)
     both(program, layouts[:3], table, ("llama", "gpt2"))
     all_equal(program, "mlp", "f32", [Layout(tensor=2), Layout(tensor=4), Layout(data=2, tensor=2)], table)
+    # Blocks of one and two tokens: a rank's own four, cut alone, would be cut elsewhere.
+    all_equal(program, "gpt2", "f32", [Layout(tensor=4, sequence=True)], table,
+              {"parallel.virtual_tensor": 8, "model.seq_length": 11})
 
 
 def heads(program, table):

@@ -105,6 +105,11 @@ class CudaAccelerator final : public Accelerator {
     cuda(queue).reserve(device_bytes);
   }
 
+  void copy_on_device(Queue& queue, void* to, const void* from, std::size_t bytes) const override {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda(queue).stream()),
+               "copying on the device");
+  }
+
   std::unique_ptr<Communicator> make_group(std::unique_ptr<Communicator> host,
                                            Queue& queue,
                                            Transport transport) const override {

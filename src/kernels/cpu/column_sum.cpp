@@ -26,14 +26,13 @@ constexpr long kRowsPerPiece = 32;
 // Where the rows of the token blocks lie. A block's rows are numbered sequence by sequence.
 struct TokenPieces {
   explicit TokenPieces(const ColumnSum& op)
-      : blocks(op.token_blocks),
-        sequences(op.x.rows / blocks.seq_length),
-        pieces_per_block(
-            ceil_div(sequences * ceil_div(blocks.seq_length, long{blocks.count}), kRowsPerPiece)) {}
-
-  [[nodiscard]] IndexRange tokens(long block) const {
-    return part_of(blocks.seq_length, blocks.count, block);
+      : blocks(op.token_blocks), sequences(op.x.rows / blocks.seq_length) {
+    for (long block = 0; block < blocks.count; ++block) {
+      pieces_per_block = std::max(pieces_per_block, pieces(block));
+    }
   }
+
+  [[nodiscard]] IndexRange tokens(long block) const { return blocks.tokens_of(block); }
   [[nodiscard]] long rows(long block) const { return sequences * tokens(block).size(); }
   [[nodiscard]] long pieces(long block) const { return ceil_div(rows(block), kRowsPerPiece); }
   [[nodiscard]] long row(long block, long index) const {
@@ -43,7 +42,7 @@ struct TokenPieces {
 
   TokenBlocks blocks;
   long sequences;
-  long pieces_per_block;  ///< the most of any block
+  long pieces_per_block = 1;  ///< the most of any block
 };
 
 }  // namespace

@@ -58,14 +58,7 @@ class RowPieces {
   }
 
  private:
-  [[nodiscard]] IndexRange tokens_of(long block) const {
-    const bool is_part = blocks_.whole_count > 0;
-    const long first = is_part ? blocks_.first_token : 0;
-    const IndexRange tokens = part_of(is_part ? blocks_.whole_length : blocks_.seq_length,
-                                      is_part ? blocks_.whole_count : blocks_.count,
-                                      block + (is_part ? blocks_.first_block : 0));
-    return {tokens.begin - first, tokens.end - first};
-  }
+  [[nodiscard]] IndexRange tokens_of(long block) const { return blocks_.tokens_of(block); }
 
   TokenBlocks blocks_;
   long num_sequences_;

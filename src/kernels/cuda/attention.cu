@@ -3,6 +3,7 @@
 #include "base/integers.h"
 #include "device/cuda/launch.h"
 #include "kernels/attention.h"
+#include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/attention_plain.h"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/backend.h"
@@ -17,6 +18,7 @@ struct ForwardArguments {
   AttentionOperand v;
   AttentionOperand out;
   float* log_sum_exp = nullptr;
+  AttentionDropout dropout;
 };
 
 /// Keys that are scored at once.
@@ -113,12 +115,32 @@ __device__ __forceinline__ void finish_softmax(const AttentionSizes& sizes,
   }
 }
 
+// `query` and `key`: the first of the warp's scores.
+template <int kTiles>
+__device__ __forceinline__ void drop_probabilities(const HeadMask& mask,
+                                                   long query,
+                                                   long key,
+                                                   WarpSums<kTiles, kKeys>& probabilities) {
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      float factors[4];
+      factors_by_queries(mask, query + 16 * t, key + 8 * n, factors);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        probabilities.at[t][n][i] *= factors[i];
+      }
+    }
+  }
+}
+
 // A block: kQueries queries of one head against all keys that they see, kKeys at a time; while one tile of keys
 // and values is used, the next is on its way. A warp keeps its queries and results in registers.
 //
 // 8 x 1,024 tokens of GPT-2 124M (12 heads of 64): 12.9 GFLOP (half of the score matrix), 50 MB moved; at
 // 989 TFLOP/s 13 us, at 4.8 TB/s 10.5 us. mma.sync reaches some 60 % of the first, shared memory feeds about as much.
-template <int kDim>
+template <int kDim, bool kDrops>
 __global__ void __launch_bounds__(kTileThreads, 2)
     forward_kernel(const ForwardArguments arguments) {
   constexpr int kTiles = ForwardTiles<kDim>::kTiles;
@@ -159,6 +181,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       fragment[i] = queries[t][step][i];
     }
   };
+  const HeadMask mask = kDrops ? HeadMask(arguments.dropout, batch, head) : HeadMask();
   RunningSoftmax<kTiles> softmax;
   WarpSums<kTiles, kDim> result;
   clear(result);
@@ -198,6 +221,9 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       });
     }
     add_to_softmax(scores, sizes.scale_log2, softmax, result);
+    if constexpr (kDrops) {
+      drop_probabilities(mask, warp_query, first_key, scores);
+    }
     multiply_weights(result, scores, tiles->v[block % 2]);
   }
 
@@ -224,13 +250,15 @@ void launch_forward(CudaQueue& queue, const AttentionForward& op) {
   arguments.v = {op.v, head_dim};
   arguments.out = {op.out, head_dim};
   arguments.log_sum_exp = op.log_sum_exp;
+  arguments.dropout = op.dropout;
   const auto heads = static_cast<unsigned>(op.shape.batch * op.shape.heads);
   const auto blocks =
       static_cast<unsigned>(ceil_div(op.shape.seq_length, long{ForwardTiles<kDim>::kQueries}));
-  launch_kernel(LaunchShape{dim3(heads, blocks), dim3(kTileThreads), sizeof(ForwardTiles<kDim>)},
-                queue.stream(),
-                forward_kernel<kDim>,
-                arguments);
+  launch_kernel(
+      LaunchShape{dim3(heads, blocks), dim3(kTileThreads), sizeof(ForwardTiles<kDim>)},
+      queue.stream(),
+      op.dropout.source.drops() ? forward_kernel<kDim, true> : forward_kernel<kDim, false>,
+      arguments);
 }
 
 }  // namespace

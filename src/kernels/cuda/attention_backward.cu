@@ -3,6 +3,7 @@
 #include "base/integers.h"
 #include "device/cuda/launch.h"
 #include "kernels/attention.h"
+#include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/attention_plain.h"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/backend.h"
@@ -21,6 +22,7 @@ struct BackwardArguments {
   AttentionOperand dk;
   AttentionOperand dv;
   const float2* statistics = nullptr;  // attention_plain.h
+  AttentionDropout dropout;
 
   __device__ __forceinline__ const float2* statistics_of(long batch, long head) const {
     const long padded = round_up(sizes.seq_length, kStatisticsMultiple);
@@ -31,14 +33,21 @@ struct BackwardArguments {
 /// Rows of the operand that is streamed.
 constexpr int kStreamed = 64;
 
-// Scores of a query and its key, and the gradient of the probability, become the probability and the gradient of
-// the score.
-__device__ __forceinline__ void differentiate_softmax(
-    bool hidden, float scale_log2, float2 statistics, float& score, float& dprobability) {
+// In: the score of a query and its key, and the gradient of the probability that met the value. Out: that probability, and
+// the gradient of the score. `factor` is the mask's. The statistics hold with dropout, too: the sum of dout * out is over
+// what was kept.
+template <bool kDrops>
+__device__ __forceinline__ void differentiate_softmax(bool hidden,
+                                                      float scale_log2,
+                                                      float2 statistics,
+                                                      float factor,
+                                                      float& score,
+                                                      float& dprobability) {
   const float probability =
       hidden ? 0.0F : exp2_approximate(fmaf(score, scale_log2, -statistics.x));
-  score = probability;
-  dprobability = probability * (dprobability - statistics.y);
+  score = kDrops ? probability * factor : probability;
+  const float dkept = kDrops ? dprobability * factor : dprobability;
+  dprobability = probability * (dkept - statistics.y);
 }
 
 template <int kTiles, int kCols>
@@ -50,8 +59,6 @@ template <int kDim>
 struct KeyTiles {
   static constexpr int kTiles = kDim <= 64 ? 2 : 1;
   static constexpr int kKeys = 16 * kTiles * kTileWarps;
-  /// Queries whose scores are in registers at once: more would spill.
-  static constexpr int kChunk = kDim <= 64 ? 16 : 32;
 
   std::uint16_t k[kKeys * kDim];
   std::uint16_t v[kKeys * kDim];
@@ -60,6 +67,10 @@ struct KeyTiles {
   float2 statistics[2][kStreamed];
 };
 
+/// Queries whose scores are in registers at once: with more, registers would not do.
+template <int kDim, bool kDrops>
+constexpr int kQueriesAtOnce = kDim <= 64 || kDrops ? 16 : 32;
+
 /// dk and dv of a warp's keys.
 template <int kTiles, int kDim>
 struct KeyGradients {
@@ -67,16 +78,19 @@ struct KeyGradients {
   WarpSums<kTiles, kDim> dv;
 };
 
-// Adds what kChunk queries from row `chunk` of the streamed tiles on give to the warp's keys. `offset`: the chunk's
-// first query less the warp's first key.
-template <int kDim>
+// Adds what kQueriesAtOnce queries from row `chunk` of the streamed tiles on give to the warp's keys, of which `warp_key` is the
+// first. `offset`: the chunk's first query less that.
+template <int kDim, bool kDrops>
 __device__ __forceinline__ void add_to_keys(const KeyTiles<kDim>& tiles,
                                             int stage,
                                             int chunk,
                                             int offset,
+                                            int warp_key,
+                                            const HeadMask& mask,
                                             float scale_log2,
                                             KeyGradients<KeyTiles<kDim>::kTiles, kDim>& sums) {
   using Tiles = KeyTiles<kDim>;
+  constexpr int kChunk = kQueriesAtOnce<kDim, kDrops>;
   const LaneRow<kDim> lane_row = lane_row_by_rows<kDim>();
   const int warp_row = static_cast<int>(threadIdx.x / 32) * 16 * Tiles::kTiles;
   const auto rows_of = [&](const std::uint16_t* tile) {
@@ -86,8 +100,8 @@ __device__ __forceinline__ void add_to_keys(const KeyTiles<kDim>& tiles,
   };
   const std::uint16_t* const q = tiles.q[stage] + chunk * kDim;
   const std::uint16_t* const dout = tiles.dout[stage] + chunk * kDim;
-  WarpSums<Tiles::kTiles, Tiles::kChunk> probabilities;  // [keys x queries], scores at first
-  WarpSums<Tiles::kTiles, Tiles::kChunk> dscores;
+  WarpSums<Tiles::kTiles, kChunk> probabilities;  // [keys x queries], scores at first
+  WarpSums<Tiles::kTiles, kChunk> dscores;
   clear(probabilities);
   clear(dscores);
   multiply_by_rows<kDim>(probabilities, rows_of(tiles.k), q);
@@ -96,20 +110,25 @@ __device__ __forceinline__ void add_to_keys(const KeyTiles<kDim>& tiles,
   const int pair = static_cast<int>(threadIdx.x % 4);
   const int group = static_cast<int>(threadIdx.x % 32 / 4);
 #pragma unroll
-  for (int n = 0; n < Tiles::kChunk / 8; ++n) {
+  for (int n = 0; n < kChunk / 8; ++n) {
     const int query = 8 * n + 2 * pair;
     const float4 both = *reinterpret_cast<const float4*>(&tiles.statistics[stage][chunk + query]);
     const float2 statistics[2] = {{both.x, both.y}, {both.z, both.w}};
 #pragma unroll
     for (int t = 0; t < Tiles::kTiles; ++t) {
+      float factors[4] = {};
+      if constexpr (kDrops) {
+        factors_by_keys(mask, warp_key + offset + 8 * n, warp_key + 16 * t, factors);
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int key = 16 * t + group + 8 * (i / 2);
-        differentiate_softmax(key > query + i % 2 + offset,
-                              scale_log2,
-                              statistics[i % 2],
-                              probabilities.at[t][n][i],
-                              dscores.at[t][n][i]);
+        differentiate_softmax<kDrops>(key > query + i % 2 + offset,
+                                      scale_log2,
+                                      statistics[i % 2],
+                                      factors[i],
+                                      probabilities.at[t][n][i],
+                                      dscores.at[t][n][i]);
       }
     }
   }
@@ -122,10 +141,11 @@ __device__ __forceinline__ void add_to_keys(const KeyTiles<kDim>& tiles,
 // the tensor cores; nothing but the operands goes through shared memory.
 //
 // 8 x 1,024 tokens of GPT-2 124M: 25.8 GFLOP, 26 us at 989 TFLOP/s; 76 MB moved, 16 us at 4.8 TB/s.
-template <int kDim>
+template <int kDim, bool kDrops>
 __global__ void __launch_bounds__(kTileThreads, 2)
     key_gradients_kernel(const BackwardArguments arguments) {
   using Tiles = KeyTiles<kDim>;
+  constexpr int kChunk = kQueriesAtOnce<kDim, kDrops>;
   LOCKSTEP_SHARED_MEMORY(Tiles, tiles);
   const AttentionSizes& sizes = arguments.sizes;
   const long batch = blockIdx.x / sizes.kv_heads;
@@ -165,11 +185,15 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   int block = first_block;
   load_queries(0, head, block);
 
+  HeadMask mask;
   KeyGradients<Tiles::kTiles, kDim> sums;
   clear(sums.dk);
   clear(sums.dv);
   for (int turn = 0; turn < turns; ++turn) {
     const int first_query = block * kStreamed;
+    if constexpr (kDrops) {
+      mask = HeadMask(arguments.dropout, batch, head);
+    }
     if (++block == blocks) {
       block = first_block;
       ++head;
@@ -180,10 +204,11 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       load_queries((turn + 1) % 2, head, block);
     }
 #pragma unroll 1
-    for (int chunk = 0; chunk < kStreamed; chunk += Tiles::kChunk) {
+    for (int chunk = 0; chunk < kStreamed; chunk += kChunk) {
       const int offset = first_query + chunk - warp_key;
-      if (offset + Tiles::kChunk > 0) {  // else all queries come before the warp's keys
-        add_to_keys<kDim>(*tiles, turn % 2, chunk, offset, sizes.scale_log2, sums);
+      if (offset + kChunk > 0) {  // else all queries come before the warp's keys
+        add_to_keys<kDim, kDrops>(
+            *tiles, turn % 2, chunk, offset, warp_key, mask, sizes.scale_log2, sums);
       }
     }
   }
@@ -214,14 +239,16 @@ struct QueryTiles {
   std::uint16_t v[2][kStreamed * kDim];
 };
 
-// Adds what kChunk keys from row `chunk` of the streamed tiles on give to the warp's queries. `offset`: the chunk's
-// first key less the warp's first query.
-template <int kDim>
+// Adds what kChunk keys from row `chunk` of the streamed tiles on give to the warp's queries, of which `warp_query` is the
+// first. `offset`: the chunk's first key less that.
+template <int kDim, bool kDrops>
 __device__ __forceinline__ void add_to_queries(
     const QueryTiles<kDim>& tiles,
     int stage,
     int chunk,
     int offset,
+    int warp_query,
+    const HeadMask& mask,
     float scale_log2,
     const float2 (&statistics)[QueryTiles<kDim>::kTiles][2],
     WarpSums<QueryTiles<kDim>::kTiles, kDim>& dq) {
@@ -247,14 +274,19 @@ __device__ __forceinline__ void add_to_queries(
   for (int t = 0; t < Tiles::kTiles; ++t) {
 #pragma unroll
     for (int n = 0; n < Tiles::kChunk / 8; ++n) {
+      float factors[4] = {};
+      if constexpr (kDrops) {
+        factors_by_queries(mask, warp_query + 16 * t, warp_query + offset + 8 * n, factors);
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int query = 16 * t + group + 8 * (i / 2);
-        differentiate_softmax(8 * n + 2 * pair + i % 2 + offset > query,
-                              scale_log2,
-                              statistics[t][i / 2],
-                              probabilities.at[t][n][i],
-                              dscores.at[t][n][i]);
+        differentiate_softmax<kDrops>(8 * n + 2 * pair + i % 2 + offset > query,
+                                      scale_log2,
+                                      statistics[t][i / 2],
+                                      factors[i],
+                                      probabilities.at[t][n][i],
+                                      dscores.at[t][n][i]);
       }
     }
   }
@@ -264,7 +296,7 @@ __device__ __forceinline__ void add_to_queries(
 // A block: kQueries queries of one head against all keys that they see, kStreamed at a time.
 //
 // 8 x 1,024 tokens of GPT-2 124M: 19.3 GFLOP, 20 us at 989 TFLOP/s; 63 MB moved, 13 us at 4.8 TB/s.
-template <int kDim>
+template <int kDim, bool kDrops>
 __global__ void __launch_bounds__(kTileThreads, 2)
     query_gradients_kernel(const BackwardArguments arguments) {
   using Tiles = QueryTiles<kDim>;
@@ -312,6 +344,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       statistics[t][half] = arguments.statistics_of(batch, head)[warp_query + row];
     }
   }
+  const HeadMask mask = kDrops ? HeadMask(arguments.dropout, batch, head) : HeadMask();
   WarpSums<Tiles::kTiles, kDim> dq;
   clear(dq);
   for (int block = 0; block < key_blocks; ++block) {
@@ -324,7 +357,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     for (int chunk = 0; chunk < kStreamed; chunk += Tiles::kChunk) {
       const int offset = block * kStreamed + chunk - warp_query;
       if (offset < kWarpQueries) {  // else all keys come after the warp's queries
-        add_to_queries<kDim>(*tiles, block % 2, chunk, offset, sizes.scale_log2, statistics, dq);
+        add_to_queries<kDim, kDrops>(
+            *tiles, block % 2, chunk, offset, warp_query, mask, sizes.scale_log2, statistics, dq);
       }
     }
   }
@@ -448,7 +482,7 @@ void launch_statistics(CudaQueue& queue, const AttentionBackward& op, float2* st
       arguments);
 }
 
-template <int kDim>
+template <int kDim, bool kDrops>
 void launch_backward(CudaQueue& queue, const AttentionBackward& op, const float2* statistics) {
   const AttentionShape& shape = op.shape;
   BackwardArguments arguments;
@@ -461,6 +495,7 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& op, const float2
   arguments.dk = {op.dk, shape.head_dim};
   arguments.dv = {op.dv, shape.head_dim};
   arguments.statistics = statistics;
+  arguments.dropout = op.dropout;
   const auto grid = [&](long heads, int rows) {
     return dim3(static_cast<unsigned>(shape.batch * heads),
                 static_cast<unsigned>(ceil_div(shape.seq_length, long{rows})));
@@ -469,13 +504,13 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& op, const float2
       LaunchShape{
           grid(shape.kv_heads, KeyTiles<kDim>::kKeys), dim3(kTileThreads), sizeof(KeyTiles<kDim>)},
       queue.stream(),
-      key_gradients_kernel<kDim>,
+      key_gradients_kernel<kDim, kDrops>,
       arguments);
   launch_kernel(LaunchShape{grid(shape.heads, QueryTiles<kDim>::kQueries),
                             dim3(kTileThreads),
                             sizeof(QueryTiles<kDim>)},
                 queue.stream(),
-                query_gradients_kernel<kDim>,
+                query_gradients_kernel<kDim, kDrops>,
                 arguments);
 }
 
@@ -487,12 +522,13 @@ void run_on_cuda(CudaQueue& queue, const AttentionBackward& op) {
   }
   auto* const statistics = reinterpret_cast<float2*>(queue.workspace(op.cuda_workspace_bytes()));
   launch_statistics(queue, op, statistics);
+  const bool drops = op.dropout.source.drops();
   if (!runs_on_tensor_cores(op.shape, op.q.dtype)) {
     run_plain_attention(queue, op, statistics);
   } else if (op.shape.head_dim <= 64) {
-    launch_backward<64>(queue, op, statistics);
+    (drops ? launch_backward<64, true> : launch_backward<64, false>)(queue, op, statistics);
   } else {
-    launch_backward<128>(queue, op, statistics);
+    (drops ? launch_backward<128, true> : launch_backward<128, false>)(queue, op, statistics);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/integers.h"
 #include "device/cuda/launch.h"
+#include "kernels/cuda/attention_dropout.cuh"
 #include "kernels/cuda/attention_operand.h"
 #include "kernels/cuda/attention_plain.h"
 
@@ -134,7 +135,7 @@ struct ScoreTiles {
   float right[kInner][kPitch];
 };
 
-// sums = left * right^T over all columns of a head. Begins and ends with a barrier.
+// sums = left * right^T over all columns of a head. Begins with a barrier.
 template <typename T>
 __device__ __forceinline__ void multiply_heads(Sums& sums,
                                                ScoreTiles& tiles,
@@ -148,7 +149,6 @@ __device__ __forceinline__ void multiply_heads(Sums& sums,
     __syncthreads();
     multiply<kInner>(sums, tiles.left, tiles.right);
   }
-  __syncthreads();
 }
 
 // Writes factors[i] * sums[g][i][j] as row 4 row + i, column `column` + kEdge g + 4 column + j of the head.
@@ -184,6 +184,27 @@ __device__ __forceinline__ float combine_over_row(float value, Combine combine) 
   return value;
 }
 
+// Factors of 4 x 4 probabilities: of query `query` and on, and of the keys of group `group`. All 1 where nothing is
+// dropped.
+template <bool kDrops>
+__device__ __forceinline__ void make_factors(const HeadMask& mask,
+                                             long query,
+                                             long group,
+                                             Sums& factors) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (!kDrops) {
+      factors[i][0] = factors[i][1] = factors[i][2] = factors[i][3] = 1.0F;
+      continue;
+    }
+    const auto words = mask.words(query + i, group);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      factors[i][j] = mask.factor(words[static_cast<unsigned>(j)]);
+    }
+  }
+}
+
 template <typename T>
 struct ForwardArguments {
   AttentionSizes sizes;
@@ -192,6 +213,7 @@ struct ForwardArguments {
   Operand<T> v;
   Operand<T> out;
   float* log_sum_exp = nullptr;
+  AttentionDropout dropout;
 };
 
 template <int kGroups>
@@ -203,8 +225,8 @@ struct ForwardTiles {
 
 // A block: 64 queries of one head and 64 kGroups columns of their results, against all keys that they see. 8 x 1,024
 // tokens of GPT-2 124M in f32: 12.9 GFLOP, 0.19 ms at 67 TFLOP/s; 100 MB moved.
-template <int kGroups, typename T>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArguments<T> arguments) {
+template <int kGroups, bool kDrops, typename T>
+__global__ void __launch_bounds__(kThreads, 1) forward_kernel(const ForwardArguments<T> arguments) {
   LOCKSTEP_SHARED_MEMORY(ForwardTiles<kGroups>, tiles);
   const AttentionSizes& sizes = arguments.sizes;
   const long batch = blockIdx.x / sizes.heads;
@@ -216,6 +238,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArgument
   const int row = 4 * static_cast<int>(threadIdx.x / kSide);
   const int column = 4 * static_cast<int>(threadIdx.x % kSide);
   const Rows<T> q = rows_of(arguments.q, sizes, sequence, block * kEdge, head);
+  const HeadMask mask = kDrops ? HeadMask(arguments.dropout, batch, head) : HeadMask();
 
   float max[4];
   float sum[4];
@@ -234,6 +257,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArgument
     const Rows<T> v = rows_of(arguments.v, sizes, sequence, key_block * kEdge, kv_head);
     Sums scores;
     multiply_heads(scores, tiles->scores, q, k);
+    Sums factors;
+    make_factors<kDrops>(mask, block * kEdge + row, (key_block * kEdge + column) / 4, factors);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float new_max = max[i];
@@ -251,7 +276,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const ForwardArgument
       for (int j = 0; j < 4; ++j) {
         const float probability = exp2f((scores[i][j] - new_max) * sizes.scale_log2);
         new_sum += probability;
-        tiles->probabilities[column + j][row + i] = probability;
+        tiles->probabilities[column + j][row + i] = probability * factors[i][j];
       }
       new_sum = combine_over_row(new_sum, [](float a, float b) { return a + b; });
       max[i] = new_max;
@@ -297,6 +322,7 @@ struct BackwardArguments {
   Operand<T> dk;
   Operand<T> dv;
   const float2* statistics = nullptr;
+  AttentionDropout dropout;
 
   __device__ __forceinline__ const float2* statistics_of(long batch, long head) const {
     const long padded = round_up(sizes.seq_length, kStatisticsMultiple);
@@ -312,27 +338,34 @@ struct Pair {
   Rows<T> k;
   Rows<T> v;
   const float2* statistics = nullptr;  ///< of the block's queries
-  bool on_diagonal = false;
+  HeadMask mask;
+  long first_query = 0;
+  long first_key = 0;
 };
 
-// Probabilities and gradients of scores, [queries x keys].
-template <typename T>
-__device__ __forceinline__ void compute_scores(
-    ScoreTiles& tiles, const Pair<T>& pair, float scale_log2, Sums& probabilities, Sums& dscores) {
+// The probabilities that met the values, and gradients of scores, [queries x keys].
+template <bool kDrops, typename T>
+__device__ __forceinline__ void compute_scores(ScoreTiles& tiles,
+                                               const BackwardArguments<T>& arguments,
+                                               const Pair<T>& pair,
+                                               Sums& probabilities,
+                                               Sums& dscores) {
   const int row = 4 * static_cast<int>(threadIdx.x / kSide);
   const int column = 4 * static_cast<int>(threadIdx.x % kSide);
   multiply_heads(probabilities, tiles, pair.q, pair.k);
   multiply_heads(dscores, tiles, pair.dout, pair.v);
+  Sums factors;
+  make_factors<kDrops>(pair.mask, pair.first_query + row, (pair.first_key + column) / 4, factors);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 statistics = pair.statistics[row + i];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const bool hidden = pair.on_diagonal && column + j > row + i;
-      const float score = probabilities[i][j] * scale_log2;
+      const bool hidden = pair.first_key + column + j > pair.first_query + row + i;
+      const float score = probabilities[i][j] * arguments.sizes.scale_log2;
       const float probability = hidden ? 0.0F : exp2f(score - statistics.x);
-      probabilities[i][j] = probability;
-      dscores[i][j] = probability * (dscores[i][j] - statistics.y);
+      probabilities[i][j] = probability * factors[i][j];
+      dscores[i][j] = probability * (dscores[i][j] * factors[i][j] - statistics.y);
     }
   }
 }
@@ -374,8 +407,8 @@ __device__ __forceinline__ void multiply_weights(Sums (&sums)[kGroups],
 
 // A block: 64 keys of one kv head and 64 kGroups columns of their gradients, against all queries that see them, of
 // all heads of the group in turn. 8 x 1,024 tokens of GPT-2 124M in f32: 25.8 GFLOP, 0.39 ms at 67 TFLOP/s.
-template <int kGroups, typename T>
-__global__ void __launch_bounds__(kThreads)
+template <int kGroups, bool kDrops, typename T>
+__global__ void __launch_bounds__(kThreads, 1)
     key_gradients_kernel(const BackwardArguments<T> arguments) {
   LOCKSTEP_SHARED_MEMORY(BackwardTiles<kGroups>, tiles);
   const AttentionSizes& sizes = arguments.sizes;
@@ -389,6 +422,7 @@ __global__ void __launch_bounds__(kThreads)
   Pair<T> pair;
   pair.k = rows_of(arguments.k, sizes, sequence, block * kEdge, kv_head);
   pair.v = rows_of(arguments.v, sizes, sequence, block * kEdge, kv_head);
+  pair.first_key = block * kEdge;
 
   Sums dk[kGroups];
   Sums dv[kGroups];
@@ -402,10 +436,11 @@ __global__ void __launch_bounds__(kThreads)
       pair.q = rows_of(arguments.q, sizes, sequence, query_block * kEdge, head);
       pair.dout = rows_of(arguments.dout, sizes, sequence, query_block * kEdge, head);
       pair.statistics = arguments.statistics_of(batch, head) + query_block * kEdge;
-      pair.on_diagonal = query_block == block;
+      pair.mask = kDrops ? HeadMask(arguments.dropout, batch, head) : HeadMask();
+      pair.first_query = query_block * kEdge;
       Sums probabilities;
       Sums dscores;
-      compute_scores(tiles->scores, pair, sizes.scale_log2, probabilities, dscores);
+      compute_scores<kDrops>(tiles->scores, arguments, pair, probabilities, dscores);
       multiply_weights<kGroups>(dv, *tiles, probabilities, false, pair.dout, first_column);
       multiply_weights<kGroups>(dk, *tiles, dscores, false, pair.q, first_column);
     }
@@ -420,8 +455,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block: 64 queries of one head and 64 kGroups columns of their gradients, against all keys that they see. 8 x 1,024
 // tokens of GPT-2 124M in f32: 19.3 GFLOP, 0.29 ms at 67 TFLOP/s.
-template <int kGroups, typename T>
-__global__ void __launch_bounds__(kThreads)
+template <int kGroups, bool kDrops, typename T>
+__global__ void __launch_bounds__(kThreads, 1)
     query_gradients_kernel(const BackwardArguments<T> arguments) {
   LOCKSTEP_SHARED_MEMORY(BackwardTiles<kGroups>, tiles);
   const AttentionSizes& sizes = arguments.sizes;
@@ -435,6 +470,8 @@ __global__ void __launch_bounds__(kThreads)
   pair.q = rows_of(arguments.q, sizes, sequence, block * kEdge, head);
   pair.dout = rows_of(arguments.dout, sizes, sequence, block * kEdge, head);
   pair.statistics = arguments.statistics_of(batch, head) + block * kEdge;
+  pair.mask = kDrops ? HeadMask(arguments.dropout, batch, head) : HeadMask();
+  pair.first_query = block * kEdge;
 
   Sums dq[kGroups];
 #pragma unroll
@@ -444,10 +481,10 @@ __global__ void __launch_bounds__(kThreads)
   for (long key_block = 0; key_block <= block; ++key_block) {
     pair.k = rows_of(arguments.k, sizes, sequence, key_block * kEdge, kv_head);
     pair.v = rows_of(arguments.v, sizes, sequence, key_block * kEdge, kv_head);
-    pair.on_diagonal = key_block == block;
+    pair.first_key = key_block * kEdge;
     Sums probabilities;
     Sums dscores;
-    compute_scores(tiles->scores, pair, sizes.scale_log2, probabilities, dscores);
+    compute_scores<kDrops>(tiles->scores, arguments, pair, probabilities, dscores);
     multiply_weights<kGroups>(dq, *tiles, dscores, true, pair.k, first_column);
   }
   const float scales[4] = {sizes.scale, sizes.scale, sizes.scale, sizes.scale};
@@ -471,11 +508,13 @@ void launch_forward(CudaQueue& queue, const AttentionForward& op) {
   arguments.v = Operand<T>(op.v);
   arguments.out = Operand<T>(op.out);
   arguments.log_sum_exp = op.log_sum_exp;
+  arguments.dropout = op.dropout;
   launch_kernel(LaunchShape{grid_of<kGroups>(op.shape, op.shape.heads),
                             dim3(kThreads),
                             sizeof(ForwardTiles<kGroups>)},
                 queue.stream(),
-                forward_kernel<kGroups, T>,
+                op.dropout.source.drops() ? forward_kernel<kGroups, true, T>
+                                          : forward_kernel<kGroups, false, T>,
                 arguments);
 }
 
@@ -491,16 +530,18 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& op, const float2
   arguments.dk = Operand<T>(op.dk);
   arguments.dv = Operand<T>(op.dv);
   arguments.statistics = statistics;
+  arguments.dropout = op.dropout;
   const std::size_t shared_bytes = sizeof(BackwardTiles<kGroups>);
+  const bool drops = op.dropout.source.drops();
   launch_kernel(
       LaunchShape{grid_of<kGroups>(op.shape, op.shape.kv_heads), dim3(kThreads), shared_bytes},
       queue.stream(),
-      key_gradients_kernel<kGroups, T>,
+      drops ? key_gradients_kernel<kGroups, true, T> : key_gradients_kernel<kGroups, false, T>,
       arguments);
   launch_kernel(
       LaunchShape{grid_of<kGroups>(op.shape, op.shape.heads), dim3(kThreads), shared_bytes},
       queue.stream(),
-      query_gradients_kernel<kGroups, T>,
+      drops ? query_gradients_kernel<kGroups, true, T> : query_gradients_kernel<kGroups, false, T>,
       arguments);
 }
 

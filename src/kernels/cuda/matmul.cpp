@@ -47,7 +47,8 @@ struct Shape {
         operands(op.a.dtype),
         result(op.c.dtype),
         accumulate(op.accumulate) {}
-  auto operator<=>(const Shape&) const = default;
+  auto operator<=>(const Shape&) const =
+      default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
 };
 
 /// Elements from row to row of a, b and c.

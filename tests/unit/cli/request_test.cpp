@@ -140,11 +140,29 @@ TEST_CASE("commands that are missing, unknown, doubled or later are refused") {
                  {{"train", "evaluate"}, "one command at a time", "train and evaluate"},
                  {{"train", "now", "--data.train", "x"}, "train: unexpected argument 'now'", ""}});
   CHECK_THAT(refusal_of({}), StartsWith("no command given"));
-  for (const char* name : {"generate", "prune", "quantize", "doctor", "bench"}) {
+  for (const char* name : {"generate", "prune", "quantize", "doctor"}) {
     CHECK_THAT(refusal_of({name}), Contains(name) && Contains("is not yet available"));
   }
   CHECK_THAT(refusal_of({"checkpoint", "import", "a", "b"}),
              Contains("checkpoint import is not yet available"));
+  CHECK_THAT(refusal_of({"bench", "collectives"}),
+             Contains("bench collectives is not yet available"));
+}
+
+TEST_CASE("bench takes the action kernels") {
+  const Request request = request_of({"bench", "kernels", "--json", "--run.device", "cpu"});
+
+  CHECK(request.command == Command::kBenchKernels);
+  CHECK(request.json);
+  CHECK_FALSE(request_of({"bench", "kernels"}).json);
+  check_refused(
+      {{{"bench"}, "bench needs an action", "kernels | collectives"},
+       {{"bench", "kernel"}, "bench needs an action before kernel", "kernels"},
+       {{"bench", "kernels", "matmul"}, "bench kernels: unexpected", "'matmul'"},
+       {{"bench", "kernels", "--json=1"}, "--json takes no value", ""},
+       {{"bench", "kernels", "--draw-schedule"}, "--draw-schedule belongs", "plan"},
+       {{"bench", "kernels", "--run.precision", "f16"}, "--run.precision", "f32 | bf16"},
+       {{"bench", "kernels", "--model.num_heads", "5"}, "--model.num_heads = 5", "valid: 1"}});
 }
 
 TEST_CASE("flags of plan belong to plan, and those of its memory do not go with its drawing") {
@@ -156,7 +174,7 @@ TEST_CASE("flags of plan belong to plan, and those of its memory do not go with 
   CHECK(request_of({"plan", "--ranks-per-host=2"}).ranks_per_host == 2);
   CHECK(request_of({"plan", "--draw-schedule"}).draw_schedule);
   check_refused({{{"train", "--draw-schedule"}, "--draw-schedule belongs to the command plan", ""},
-                 {{"train", "--json"}, "--json belongs to the command plan", ""},
+                 {{"train", "--json"}, "--json belongs to the commands plan and bench kernels", ""},
                  {{"--ranks-per-host", "2", "train"}, "--ranks-per-host belongs", ""},
                  {{"plan", "--ranks-per-host", "0"}, "--ranks-per-host = 0", "at least 1"},
                  {{"plan", "--ranks-per-host", "two"}, "--ranks-per-host = two", "an integer"},

@@ -66,25 +66,38 @@ TEST_CASE("the number of threads changes no bit of column sums") {
 
 TEST_CASE("column sums of split sequences combine by the tree to the bits of the whole") {
   constexpr long kSequences = 3;
-  constexpr long kSeqLength = 44;
   constexpr long kCols = 19;
-  const TestMatrix x(DType::kF32, kSequences * kSeqLength, kCols, 1);
-  const auto expected = sum_columns(x, {kSeqLength, 4}, 1, false, 0);
-
-  // Each of two ranks holds two of the four blocks: one half of every sequence.
-  std::array<std::vector<float>, 2> halves;
-  for (long rank = 0; rank < 2; ++rank) {
-    const TestMatrix part(DType::kF32, kSequences * kSeqLength / 2, kCols, 1);
-    for (long row = 0; row < part.view().rows; ++row) {
-      const long half = kSeqLength / 2;
-      const long from = row / half * kSeqLength + rank * half + row % half;
-      std::copy_n(x.view().row<float>(from), kCols, part.view().row<float>(row));
+  constexpr int kRanks = 4;
+  constexpr int kBlocksOfRank = 2;
+  // Blocks of equal sizes, and of such that a rank's own tokens, cut alone, would be cut elsewhere.
+  for (const long seq_length : {44L, 11L, 10L}) {
+    CAPTURE(seq_length);
+    const TestMatrix x(DType::kF32, kSequences * seq_length, kCols, 1);
+    const auto expected = sum_columns(x, {seq_length, kRanks * kBlocksOfRank}, 1, false, 0);
+    std::vector<std::vector<float>> sums;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const IndexRange first = part_of(seq_length, kRanks * kBlocksOfRank, rank * kBlocksOfRank);
+      const IndexRange last = part_of(seq_length, kRanks * kBlocksOfRank, rank * kBlocksOfRank + 1);
+      const long own = last.end - first.begin;
+      const TestMatrix part(DType::kF32, kSequences * own, kCols, 1);
+      for (long row = 0; row < part.view().rows; ++row) {
+        const long from = row / own * seq_length + first.begin + row % own;
+        std::copy_n(x.view().row<float>(from), kCols, part.view().row<float>(row));
+      }
+      sums.push_back(sum_columns(part,
+                                 {.seq_length = own,
+                                  .count = kBlocksOfRank,
+                                  .whole_length = seq_length,
+                                  .whole_count = kRanks * kBlocksOfRank,
+                                  .first_token = first.begin,
+                                  .first_block = rank * kBlocksOfRank},
+                                 1,
+                                 false,
+                                 0));
     }
-    halves[static_cast<std::size_t>(rank)] = sum_columns(part, {kSeqLength / 2, 2}, 1, false, 0);
-  }
-
-  for (std::size_t col = 0; col < kCols; ++col) {
-    CHECK(halves[0][col] + halves[1][col] == expected[col]);
+    for (std::size_t col = 0; col < kCols; ++col) {
+      CHECK((sums[0][col] + sums[1][col]) + (sums[2][col] + sums[3][col]) == expected[col]);
+    }
   }
 }
 
