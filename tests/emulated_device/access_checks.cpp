@@ -18,9 +18,9 @@
 
 // Variables marked __constant__ (kernel_prelude.h), if there are any.
 extern "C" {
-extern const char start_of_constants[] __asm__("__start_lockstep_emulated_constant")
+extern const char kConstantsBegin[] __asm__("__start_lockstep_emulated_constant")
     __attribute__((weak));
-extern const char end_of_constants[] __asm__("__stop_lockstep_emulated_constant")
+extern const char kConstantsEnd[] __asm__("__stop_lockstep_emulated_constant")
     __attribute__((weak));
 }
 
@@ -457,8 +457,8 @@ bool is_program_constant(std::uintptr_t address) {
   const auto contains = [&](const AddressRange& range) {
     return address >= range.first && address < range.second;
   };
-  const auto first = reinterpret_cast<std::uintptr_t>(&start_of_constants[0]);
-  const auto end = reinterpret_cast<std::uintptr_t>(&end_of_constants[0]);
+  const auto first = reinterpret_cast<std::uintptr_t>(&kConstantsBegin[0]);
+  const auto end = reinterpret_cast<std::uintptr_t>(&kConstantsEnd[0]);
   return (address >= first && address < end) || std::any_of(ranges.begin(), ranges.end(), contains);
 }
 

@@ -133,7 +133,8 @@ cudaError_t enqueue(KernelLaunch launch, cudaStream_t stream) {
   if (status != cudaSuccess) {
     return note_error(status);
   }
-  return note_error(submit(stream, [launch] { return std::make_unique<KernelOperation>(launch); }));
+  return note_error(submit(
+      stream, [shared = std::move(launch)] { return std::make_unique<KernelOperation>(shared); }));
 }
 
 }  // namespace lockstep::emulated

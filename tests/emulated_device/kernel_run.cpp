@@ -47,11 +47,14 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kSavedRegisters = 6;
 constexpr std::uint32_t kMaxEpochs = 1U << 24U;
 
+const KernelLaunch kNoLaunch;
+KernelThread no_thread;
+
 struct Machine {
   std::vector<std::unique_ptr<KernelThread>> threads;  // of the largest block so far
   std::vector<Warp> warps;
-  const KernelLaunch* launch = nullptr;
-  KernelThread* current = nullptr;
+  const KernelLaunch* launch = &kNoLaunch;
+  KernelThread* current = &no_thread;
   void* scheduler_stack = nullptr;
   uint3 block{};
   unsigned num_threads = 0;
@@ -77,8 +80,10 @@ void leave(Machine& m) {
   Machine& m = machine();
   while (true) {
     m.launch->run_thread(m.launch->parameters.get());
-    copy_async_commit();
-    copy_async_wait(0);
+    if (!m.current->async.copies.empty()) {
+      copy_async_commit();
+      copy_async_wait(0);
+    }
     m.current->waiting = Waiting::kEnded;
     leave(m);
   }
@@ -278,8 +283,8 @@ void run_kernel(const KernelLaunch& launch) {
     m.running.block = number;
     run_block(m);
   }
-  m.launch = nullptr;
-  m.current = nullptr;
+  m.launch = &kNoLaunch;
+  m.current = &no_thread;
 }
 
 std::string describe_thread(unsigned number) {
@@ -289,7 +294,7 @@ std::string describe_thread(unsigned number) {
 
 std::string describe_running_kernel() {
   const Machine& m = machine();
-  if (m.launch == nullptr) {
+  if (m.launch == &kNoLaunch) {
     return "";
   }
   const dim3 grid = m.launch->grid;
@@ -302,7 +307,7 @@ std::string describe_running_kernel() {
                                  grid.x,
                                  grid.y,
                                  grid.z);
-  if (m.current != nullptr) {
+  if (m.current != &no_thread) {
     text += fmt::format(
         ", {} of ({},{},{})", describe_thread(m.current->number), block.x, block.y, block.z);
   }

@@ -2,9 +2,9 @@
 // they are sent and received whenever `poll_messages` is called.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace lockstep::emulated {
@@ -18,7 +18,10 @@ struct MessageKey {
   std::uint32_t number = 0;
   int source = 0;
 
-  auto operator<=>(const MessageKey&) const = default;
+  bool operator<(const MessageKey& other) const {
+    return std::tie(communicator, kind, number, source) <
+           std::tie(other.communicator, other.kind, other.number, other.source);
+  }
 };
 
 using Bytes = std::vector<std::byte>;

@@ -14,12 +14,12 @@ using MakeOperation = std::function<std::unique_ptr<Operation>()>;
 
 /// Puts what `make` returns into the stream; while the stream is captured, `make` goes into the graph, which calls it
 /// at every start.
-cudaError_t submit(cudaStream_t stream, MakeOperation make);
+cudaError_t submit(cudaStream_t handle, MakeOperation make);
 /// The same of an operation that is one function.
 cudaError_t submit_work(cudaStream_t stream, const char* what, const std::function<void()>& work);
 
 /// Works until all of the stream is done. Not while it is captured.
-cudaError_t wait_for_stream(cudaStream_t stream);
+cudaError_t wait_for_stream(cudaStream_t handle);
 
 bool is_capturing(cudaStream_t stream);
 /// Whether a capture forbids calls that could wait for the device.

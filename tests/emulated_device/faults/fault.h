@@ -54,7 +54,7 @@ class Values {
   }
 
  private:
-  std::size_t count_;
+  std::size_t count_ = 0;
   T* data_ = nullptr;
 };
 

@@ -78,7 +78,8 @@ std::vector<float> values_of(int rank, int count) {
 
 float sum_of(int i) {
   const int size = world_size();
-  return static_cast<float>(size * (size - 1) / 2 + i * size * size);
+  const int ranks = size * (size - 1) / 2;
+  return static_cast<float>(ranks + i * size * size);
 }
 
 constexpr int kCount = 37;

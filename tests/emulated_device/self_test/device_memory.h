@@ -35,7 +35,7 @@ class DeviceValues {
   }
 
  private:
-  std::size_t count_;
+  std::size_t count_ = 0;
   T* data_ = nullptr;
 };
 
