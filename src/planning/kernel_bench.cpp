@@ -9,6 +9,7 @@
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/matmul.h"
 #include "kernels/norm.h"
@@ -170,6 +171,11 @@ void measure_linear_layers(KernelTimer& timer, const StepSizes& sizes) {
                    DType::kF32);
 }
 
+// GPT-2's probability.
+DropoutSource dropout_source(DropoutSite site) {
+  return {.probability = 0.1, .seed = 1, .site = site};
+}
+
 void measure_attention(KernelTimer& timer, const StepSizes& sizes) {
   const AttentionShape attention{.batch = sizes.batch,
                                  .seq_length = sizes.seq_length,
@@ -188,26 +194,28 @@ void measure_attention(KernelTimer& timer, const StepSizes& sizes) {
   const Matrix dqkv = timer.matrix(sizes.dtype, sizes.rows(), sizes.qkv());
   const Matrix out = timer.matrix(sizes.dtype, sizes.rows(), query);
   float* const log_sum_exp = timer.zeros(sizes.heads * sizes.rows());
-  timer.measure("causal",
-                shape,
-                AttentionForward{.shape = attention,
-                                 .q = qkv.columns(0, query),
-                                 .k = qkv.columns(query, key),
-                                 .v = qkv.columns(query + key, key),
-                                 .out = out,
-                                 .log_sum_exp = log_sum_exp});
-  timer.measure("causal",
-                shape,
-                AttentionBackward{.shape = attention,
-                                  .q = qkv.columns(0, query),
-                                  .k = qkv.columns(query, key),
-                                  .v = qkv.columns(query + key, key),
-                                  .out = out,
-                                  .log_sum_exp = log_sum_exp,
-                                  .dout = timer.matrix(sizes.dtype, sizes.rows(), query),
-                                  .dq = dqkv.columns(0, query),
-                                  .dk = dqkv.columns(query, key),
-                                  .dv = dqkv.columns(query + key, key)});
+  AttentionForward forward{.shape = attention,
+                           .q = qkv.columns(0, query),
+                           .k = qkv.columns(query, key),
+                           .v = qkv.columns(query + key, key),
+                           .out = out,
+                           .log_sum_exp = log_sum_exp};
+  AttentionBackward backward{.shape = attention,
+                             .q = forward.q,
+                             .k = forward.k,
+                             .v = forward.v,
+                             .out = out,
+                             .log_sum_exp = log_sum_exp,
+                             .dout = timer.matrix(sizes.dtype, sizes.rows(), query),
+                             .dq = dqkv.columns(0, query),
+                             .dk = dqkv.columns(query, key),
+                             .dv = dqkv.columns(query + key, key)};
+  timer.measure("causal", shape, forward);
+  timer.measure("causal", shape, backward);
+  forward.dropout.source = dropout_source(DropoutSite::kAttention);
+  backward.dropout = forward.dropout;
+  timer.measure("causal, with dropout", shape, forward);
+  timer.measure("causal, with dropout", shape, backward);
   if (sizes.head_dim % 2 == 0) {
     timer.measure("queries and keys",
                   sizes.matrix_text(sizes.rows(), query + key),
@@ -280,7 +288,7 @@ void measure_cross_entropy(KernelTimer& timer, const StepSizes& sizes) {
   timer.release();
 }
 
-void measure_sums_over_tokens(KernelTimer& timer, const StepSizes& sizes) {
+void measure_rows(KernelTimer& timer, const StepSizes& sizes) {
   const Matrix x = timer.matrix(sizes.dtype, sizes.rows(), sizes.ffn);
   timer.measure("gradient of a bias",
                 sizes.matrix_text(x.rows, x.cols),
@@ -295,6 +303,12 @@ void measure_sums_over_tokens(KernelTimer& timer, const StepSizes& sizes) {
                               .bias = timer.matrix(sizes.dtype, 1, sizes.hidden),
                               .residual = whole(),
                               .out = whole()});
+  timer.measure("of the feed-forward part",
+                sizes.matrix_text(sizes.rows(), sizes.hidden),
+                Dropout{.source = dropout_source(DropoutSite::kFeedForward),
+                        .rows = {.tokens = sizes.seq_length},
+                        .x = whole(),
+                        .y = whole()});
   timer.measure("of a micro-batch",
                 fmt::format("{} f32", sizes.rows()),
                 LossSum{.losses = timer.values(sizes.rows()),
@@ -396,7 +410,7 @@ KernelBenchReport measure_kernels(Queue& queue, const KernelBenchConfig& config)
   measure_attention(timer, sizes);
   measure_activations(timer, sizes);
   measure_cross_entropy(timer, sizes);
-  measure_sums_over_tokens(timer, sizes);
+  measure_rows(timer, sizes);
   measure_optimizers(timer, sizes);
   measure_flat_buffers(timer, sizes);
   report.kernels = timer.timings();

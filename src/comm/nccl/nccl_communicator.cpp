@@ -372,24 +372,36 @@ void NcclCommunicator::connect(Connections connections) {
     return;
   }
   std::vector<Beginning> links;
-  if (connections == Connections::kCollectives && !link_) {
+  if (connections == Connections::kNeighbours) {
+    links = add_channels();
+  } else if (!link_) {
     link_ = std::make_unique<NcclLink>(queue());
     links.push_back({link_.get(), 0, rank(), size()});
   }
-  for (int from = 0; from < size() && connections == Connections::kNeighbours; ++from) {
-    for (int to = 0; to < size(); ++to) {
-      const bool neighbours = to == (from + 1) % size() || from == (to + 1) % size();
-      for (int parity = 0; neighbours && from != to && parity < 2; ++parity) {
-        if (rank() != from && rank() != to) {
-          links.push_back({nullptr, from, 0, 2});
-          continue;
-        }
-        channels_.push_back({from, to, parity, std::make_unique<NcclLink>(queue())});
-        links.push_back({channels_.back().link.get(), from, rank() == from ? 0 : 1, 2});
-      }
-    }
-  }
   begin(links);
+}
+
+// On every rank all channels of the group in one order, those of others without a link.
+std::vector<NcclCommunicator::Beginning> NcclCommunicator::add_channels() {
+  std::vector<Beginning> links;
+  const auto add = [&](int from, int to) {
+    for (int parity = 0; parity < 2; ++parity) {
+      Beginning beginning{nullptr, from, 0, 2};
+      if (rank() == from || rank() == to) {
+        channels_.push_back({from, to, parity, std::make_unique<NcclLink>(queue())});
+        beginning.link = channels_.back().link.get();
+        beginning.rank = rank() == from ? 0 : 1;
+      }
+      links.push_back(beginning);
+    }
+  };
+  const int pairs = size() == 2 ? 1 : size();  // of two ranks each is the next of the other
+  for (int first = 0; first < pairs; ++first) {
+    const int second = (first + 1) % size();
+    add(first, second);
+    add(second, first);
+  }
+  return links;
 }
 
 NcclLink& NcclCommunicator::group_link() {

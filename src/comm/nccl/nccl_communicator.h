@@ -82,6 +82,7 @@ class NcclCommunicator final : public DeviceCommunicator {
     int size = 0;
   };
   void begin(const std::vector<Beginning>& links);
+  [[nodiscard]] std::vector<Beginning> add_channels();
   [[nodiscard]] NcclLink& group_link();
   [[nodiscard]] NcclLink& channel(int from, int to, int tag);
   void check();

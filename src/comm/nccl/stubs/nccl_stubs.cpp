@@ -6,6 +6,8 @@
 #define NCCL_FUNCTION(result, name, parameters, arguments) \
   LOCKSTEP_LATE_FUNCTION("libnccl.so.2", result, name, parameters, arguments)
 
+// Names and numbers of parameters are NVIDIA's.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name,readability-function-size)
 NCCL_FUNCTION(ncclResult_t, ncclGetVersion, (int* version), (version))
 NCCL_FUNCTION(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id), (id))
 NCCL_FUNCTION(const char*, ncclGetErrorString, (ncclResult_t result), (result))
@@ -56,3 +58,4 @@ NCCL_FUNCTION(ncclResult_t,
                ncclComm_t comm,
                cudaStream_t stream),
               (from, to, count, type, operation, comm, stream))
+// NOLINTEND(readability-inconsistent-declaration-parameter-name,readability-function-size)

@@ -9,6 +9,8 @@
 #define CUBLASLT_FUNCTION(result, name, parameters, arguments) \
   LOCKSTEP_LATE_FUNCTION(LIBRARY_OF(CUBLAS_VER_MAJOR), result, name, parameters, arguments)
 
+// Names and numbers of parameters are NVIDIA's.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name,readability-function-size)
 CUBLASLT_FUNCTION(size_t, cublasLtGetVersion, (), ())
 CUBLASLT_FUNCTION(const char*, cublasLtGetStatusString, (cublasStatus_t status), (status))
 CUBLASLT_FUNCTION(cublasStatus_t, cublasLtCreate, (cublasLtHandle_t * handle), (handle))
@@ -118,3 +120,4 @@ CUBLASLT_FUNCTION(cublasStatus_t,
                    workspace,
                    workspace_bytes,
                    stream))
+// NOLINTEND(readability-inconsistent-declaration-parameter-name,readability-function-size)
