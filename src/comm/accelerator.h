@@ -30,8 +30,6 @@ class Accelerator {
   virtual std::unique_ptr<Queue> make_queue(int local_rank, int num_threads) const = 0;
   /// "NVIDIA H200, compute capability 9.0, 140.4 GiB".
   [[nodiscard]] virtual std::string describe(Queue& queue) const = 0;
-  /// What says whether two ranks have the same GPU.
-  [[nodiscard]] virtual std::string identity(Queue& queue) const = 0;
   /// What decides bits, for the fingerprint of checkpoints.
   [[nodiscard]] virtual std::string fingerprint(Queue& queue) const = 0;
   /// Rows, columns and inner size of a product that keeps the device busy for some tenths of a millisecond.

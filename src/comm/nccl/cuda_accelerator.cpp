@@ -75,10 +75,6 @@ class CudaAccelerator final : public Accelerator {
                        human_bytes(static_cast<std::int64_t>(device.total_bytes)));
   }
 
-  [[nodiscard]] std::string identity(Queue& queue) const override {
-    return cuda(queue).device().uuid;
-  }
-
   [[nodiscard]] std::string fingerprint(Queue& queue) const override {
     const CudaDevice& device = cuda(queue).device();
     return fmt::format("cuBLASLt {}, {} ({}.{})",

@@ -1,6 +1,5 @@
 #include "comm/nccl/device_communicator.h"
 
-#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -65,7 +64,7 @@ std::span<const TrafficCount> DeviceCommunicator::traffic() const {
   return all_traffic_.counts();
 }
 
-void DeviceCommunicator::wait_until(const std::function<bool()>& done, const char* what) {
+void DeviceCommunicator::wait_until(FunctionRef<bool()> done, const char* what) {
   constexpr int kSpins = 1000;
   constexpr double kNanoseconds = 1e9;
   const std::int64_t begin = now_ns();

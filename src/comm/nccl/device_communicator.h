@@ -1,13 +1,33 @@
 // What groups of ranks with a GPU each have in common: control goes through the host, memory is the GPU's.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 
+#include "base/function_ref.h"
 #include "comm/communicator.h"
 #include "comm/nccl/device_progress.h"
 #include "device/cuda/cuda_queue.h"
 
 namespace lockstep {
+
+/// Of a group of one rank: there is nothing to exchange.
+class NothingToExchange final : public Operation {
+ public:
+  explicit NothingToExchange(std::function<void()> contribute = {})
+      : contribute_(std::move(contribute)) {}
+  void start() override {
+    if (contribute_) {
+      contribute_();
+    }
+  }
+  bool poll() override { return true; }
+  void wait() override {}
+
+ private:
+  std::function<void()> contribute_;
+};
 
 /// Derived classes move data. Memory of the device comes from the queue, but counts as the group's.
 class DeviceCommunicator : public Communicator {
@@ -42,7 +62,7 @@ class DeviceCommunicator : public Communicator {
   [[nodiscard]] const char* name() const { return name_; }
   void count(TrafficKind kind, double bytes) { traffic_.count(kind, bytes); }
   /// Lets everything progress until `done`; throws Error, naming `what`, after the time limit.
-  void wait_until(const std::function<bool()>& done, const char* what);
+  void wait_until(FunctionRef<bool()> done, const char* what);
 
  protected:
   /// `progress` is shared with the groups split from this one.

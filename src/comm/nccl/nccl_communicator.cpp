@@ -1,7 +1,6 @@
 #include "comm/nccl/nccl_communicator.h"
 
-#include <chrono>
-#include <cstring>
+#include <algorithm>
 #include <exception>
 #include <numeric>
 #include <thread>
@@ -23,7 +22,7 @@ std::vector<long> one_each(int ranks) {
 }
 
 // Calls of one communicator that NCCL is to see together.
-void in_group(const NcclLink& link, DeviceCommunicator& group, const std::function<void()>& calls) {
+void in_group(const NcclLink& link, DeviceCommunicator& group, FunctionRef<void()> calls) {
   check_nccl(ncclGroupStart(), "beginning a group of calls");
   calls();
   const ncclResult_t status = ncclGroupEnd();
@@ -81,7 +80,7 @@ struct Slices {
     });
   }
   /// Calls use(rank, slice) for those of the other ranks.
-  void others(const std::function<void(int rank, const IndexRange& slice)>& use) const {
+  void others(FunctionRef<void(int rank, const IndexRange& slice)> use) const {
     for (int rank = 0; rank < static_cast<int>(of.size()); ++rank) {
       if (rank != own) {
         use(rank, of[static_cast<std::size_t>(rank)]);
@@ -262,23 +261,6 @@ class MessageOperation final : public NcclOperation {
   End end_;
   std::byte* data_;
   long bytes_;
-};
-
-// Of a group of one rank.
-class NothingToExchange final : public Operation {
- public:
-  explicit NothingToExchange(std::function<void()> contribute = {})
-      : contribute_(std::move(contribute)) {}
-  void start() override {
-    if (contribute_) {
-      contribute_();
-    }
-  }
-  bool poll() override { return true; }
-  void wait() override {}
-
- private:
-  std::function<void()> contribute_;
 };
 
 }  // namespace

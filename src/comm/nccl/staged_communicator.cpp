@@ -140,23 +140,6 @@ void StagedOrder::advance() {
 
 namespace {
 
-// Of a group of one rank.
-class NothingToExchange final : public Operation {
- public:
-  explicit NothingToExchange(std::function<void()> contribute = {})
-      : contribute_(std::move(contribute)) {}
-  void start() override {
-    if (contribute_) {
-      contribute_();
-    }
-  }
-  bool poll() override { return true; }
-  void wait() override {}
-
- private:
-  std::function<void()> contribute_;
-};
-
 IndexRange all_of(std::size_t bytes) {
   return {0, static_cast<long>(bytes)};
 }

@@ -15,14 +15,7 @@ class TokenRows {
       : blocks_(blocks),
         num_sequences_(rows / blocks.seq_length),
         least_rows_(least_rows),
-        most_pieces_(most_pieces) {
-    if (blocks_.whole_count == 0) {
-      blocks_.whole_count = blocks_.count;
-      blocks_.whole_length = blocks_.seq_length;
-      blocks_.first_token = 0;
-      blocks_.first_block = 0;
-    }
-  }
+        most_pieces_(most_pieces) {}
 
   [[nodiscard]] constexpr int num_blocks() const { return blocks_.count; }
   [[nodiscard]] constexpr long rows_of(long block) const {
@@ -37,7 +30,10 @@ class TokenRows {
   }
   /// No block has more pieces: partial sums lie so many pieces apart, block by block.
   [[nodiscard]] constexpr long pieces_apart() const {
-    const long rows = num_sequences_ * ceil_div(blocks_.whole_length, long{blocks_.whole_count});
+    const bool is_part = blocks_.whole_count > 0;
+    const long rows =
+        num_sequences_ * ceil_div(is_part ? blocks_.whole_length : blocks_.seq_length,
+                                  long{is_part ? blocks_.whole_count : blocks_.count});
     const long pieces = ceil_div(rows, least_rows_);
     return pieces < most_pieces_ ? pieces : most_pieces_;
   }
@@ -77,9 +73,7 @@ class TokenRows {
 
  private:
   [[nodiscard]] constexpr IndexRange tokens_of(long block) const {
-    const IndexRange tokens =
-        part_of(blocks_.whole_length, blocks_.whole_count, block + blocks_.first_block);
-    return {tokens.begin - blocks_.first_token, tokens.end - blocks_.first_token};
+    return blocks_.tokens_of(block);
   }
 
   TokenBlocks blocks_;
